@@ -25,10 +25,11 @@ from roamcast import AsyncClient, Client, Letter, NotFoundError, PublishReceipt,
 
 
 def read(url: str) -> list[tuple[int, str, float]]:
-    with Client(url) as ben:
-        token: str = ben.register_subscriber("ben", attributes={"role": "guard", "floor": 2})
+    with Client.connect_subscriber("ben", url, attributes={"role": "guard", "floor": 2}) as ben:
+        token: str | None = ben.token
         id: str = ben.subscribe(box=(8.0, 53.0, 9.0, 54.0), terms=["fire"])
         subscription: Subscription = ben.subscription(id)
+        query: str = subscription.lacl
         letters: list[Letter] = ben.pull(limit=10, wait=1.0)
         rows = [(letter.offset, letter.sender, float(letter.event["x"])) for letter in ben.letters(after=5)]
         count: int = ben.acknowledge(letters[-1])
@@ -37,8 +38,8 @@ def read(url: str) -> list[tuple[int, str, float]]:
 
 
 async def publish(url: str) -> PublishReceipt:
-    async with AsyncClient(url) as camera:
-        await camera.register_source("camera", x=8.5, y=53.5)
+    async with await AsyncClient.connect_source("camera", url, x=8.5, y=53.5) as camera:
+        await camera.set_attributes({"kind": "camera"})
         task: asyncio.Task[None] = camera.on_demand(lambda demanded: print(not demanded))
         async for demanded in camera.demand():
             flag: bool = demanded

@@ -73,6 +73,15 @@ def test_config_variable_names_the_file(monkeypatch: pytest.MonkeyPatch) -> None
         node_settings()
 
 
+def test_origins_are_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the file; in the variable they are separated by commas."""
+    assert node_settings().cors_origins == ()
+    write('[node]\ncors_origins = ["https://a.example", "http://localhost:5173"]\n')
+    assert node_settings().cors_origins == ("https://a.example", "http://localhost:5173")
+    monkeypatch.setenv("ROAMCAST_CORS_ORIGINS", "https://b.example, *")
+    assert node_settings().cors_origins == ("https://b.example", "*")
+
+
 BAD_FILES = {
     "not TOML": ("[node", "roamcast.toml"),
     "unknown section": ("[nodes]\nport = 1", "roamcast.toml: nodes"),
@@ -81,6 +90,8 @@ BAD_FILES = {
     "not a section": ("port = 1", "roamcast.toml: port"),
     "invalid value": ("[node]\nport = 70000", "roamcast.toml: node.port"),
     "invalid limit": ("[limits]\nbulk = 0", "roamcast.toml: limits.bulk"),
+    "origin with a path": ('[node]\ncors_origins = ["https://a.example/"]', "roamcast.toml: node.cors_origins"),
+    "origins no list": ("[node]\ncors_origins = 5", "roamcast.toml: node.cors_origins"),
 }
 
 

@@ -17,9 +17,11 @@ if TYPE_CHECKING:
         Client,
         Letter,
         LetterTrace,
+        MailboxLetters,
         PublishReceipt,
         SendReceipt,
         Subscription,
+        SubscriptionResult,
     )
     from roamcast.errors import (
         AuthenticationError,
@@ -53,6 +55,7 @@ __all__ = [
     "LaclError",
     "Letter",
     "LetterTrace",
+    "MailboxLetters",
     "MissingExtraError",
     "NotFoundError",
     "PermissionDeniedError",
@@ -61,6 +64,7 @@ __all__ = [
     "SendReceipt",
     "StorageError",
     "Subscription",
+    "SubscriptionResult",
     "UnavailableError",
     "UncertainError",
     "__version__",

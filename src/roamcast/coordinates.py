@@ -80,7 +80,7 @@ class CoordinateLimits:
 
 def _crossing_fault(box: Box, stated: bool) -> CoordinateFault | None:
     if box.min_x > box.max_x and not stated:
-        hint = "swap them; if the box crosses the antimeridian, set crosses_antimeridian (--antimeridian)"
+        hint = "swap them; if the box crosses the antimeridian, set crosses_antimeridian (--crosses-antimeridian)"
         return CoordinateFault("min_x", f"{box.min_x:.15g} is greater than max_x {box.max_x:.15g}", hint)
     if box.min_x <= box.max_x and stated:
         hint = "min_x is the western border and must be greater than max_x; otherwise omit crosses_antimeridian"

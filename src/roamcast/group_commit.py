@@ -36,7 +36,8 @@ class GroupCommit(Generic[R]):
 
     A group takes what waits, up to `most` requests with a total weight of `limit`. A single heavier request is a group
     of its own, and so is each one that `is_alone` selects. With `linger`, the first request that waits opens a window
-    of that many seconds; the group is handled when the window is over or the limit is reached.
+    of that many seconds; the group is handled when the window is over, the limit is reached, or an `urgent` request is
+    submitted.
 
     With `next_due`, `handle` also runs with an empty group: when the time it returns has come (of `time.monotonic()`;
     None for never) and after `wake`.
@@ -83,10 +84,10 @@ class GroupCommit(Generic[R]):
     def is_closed(self) -> bool:
         return self._closed
 
-    def submit(self, request: R) -> Future[Any]:
-        return self.submit_all([request])[0]
+    def submit(self, request: R, *, urgent: bool = False) -> Future[Any]:
+        return self.submit_all([request], urgent=urgent)[0]
 
-    def submit_all(self, requests: Iterable[R]) -> list[Future[Any]]:
+    def submit_all(self, requests: Iterable[R], *, urgent: bool = False) -> list[Future[Any]]:
         """Submit requests that stay next to each other."""
         submissions = [Submission(request, Future[Any]()) for request in requests]
         for submission in submissions:
@@ -99,7 +100,9 @@ class GroupCommit(Generic[R]):
                     self._changed.notify()
                 self._waiting.extend(submissions)
                 self._waiting_weight += sum(self._weight_of(each.request) for each in submissions)
-                if self._waiting_weight >= self._limit:
+                if urgent:
+                    self._window_end = 0.0
+                if urgent or self._waiting_weight >= self._limit:
                     self._changed.notify()
         if not is_open:
             fail(submissions, self._closed_error)

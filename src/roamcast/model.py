@@ -112,8 +112,7 @@ class Subscription:
         return self.plan == "match" and (self.lifecycle is None or self.lifecycle.state == "active")
 
 
-@dataclass(frozen=True, slots=True)
-class Letter:
+class Letter(NamedTuple):
     """An event addressed to one subscriber, or a message from one subscriber to another.
 
     Each sender numbers its letters to each receiver 1, 2, 3, …; (receiver, sender, number) identifies a letter. `body`

@@ -46,6 +46,11 @@ class Ranges:
     def __repr__(self) -> str:
         return f"Ranges({self.to_text()!r})"
 
+    @classmethod
+    def through(cls, last: int) -> Ranges:
+        """All numbers from 1 to `last`; none for 0."""
+        return cls(((1, last),)) if last else cls()
+
     @property
     def gaps(self) -> int:
         """How many gaps there are below the highest number."""

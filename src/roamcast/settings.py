@@ -42,7 +42,8 @@ DEFAULT_FILE: Final = Path("roamcast.toml")
 
 _HINT: Final = "see `roamcast config docs`"
 _PAIR: Final = "must be a list of two numbers, such as [8.5, 53.5]"
-_MESSAGES: Final = {"extra_forbidden": "unknown key", "missing": _PAIR, "too_long": _PAIR, "tuple_type": _PAIR}
+_MESSAGES: Final = {"extra_forbidden": "unknown key"}
+_PAIR_MESSAGES: Final = {"missing": _PAIR, "too_long": _PAIR, "tuple_type": _PAIR}
 
 
 S = TypeVar("S", bound=SettingsSection)
@@ -196,7 +197,8 @@ class _Sources:
             return model(**values)
         except ValidationError as error:
             for problem in error.errors(include_url=False):
-                message = _MESSAGES.get(problem["type"]) or problem_text(problem)
+                messages = _PAIR_MESSAGES if problem["loc"][0] == "at" else _MESSAGES
+                message = messages.get(problem["type"]) or problem_text(problem)
                 where = self.origin(section, *map(str, problem["loc"]))
                 self.add(message, where, "see --help" if where.startswith("--") else _HINT)
             return None

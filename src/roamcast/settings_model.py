@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt
+from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
-from roamcast.validation import DOMAIN, STORE, URL
+from roamcast.validation import DOMAIN, ORIGIN, STORE, URL
 
 __all__ = [
     "CONFIG_VARIABLE", "OTHER_VARIABLES", "SECTIONS", "ClientSettings", "DrtClusterSettings", "NodeLimits",
@@ -33,9 +33,10 @@ class NodeLimits(BaseModel):
     body: PositiveInt = Field(default=8 * 1024 * 1024, description="Bytes in a request body.")
     anonymous_body: PositiveInt = Field(
         default=256 * 1024,
-        description="Bytes in the body of a registration, an arrival or a bulk pull, which anybody may send.",
+        description="Bytes in the body of a registration, an arrival or a bulk pull that is sent without a token.",
     )
     bulk: PositiveInt = Field(default=10_000, description="Events or positions in a request.")
+    subscriptions: PositiveInt = Field(default=100_000, description="Subscriptions in a request.")
     event_terms: PositiveInt = Field(default=1_000, description="Terms of an event.")
     subscription_terms: PositiveInt = Field(default=64, description="Terms of a subscription.")
     term_length: PositiveInt = Field(
@@ -47,13 +48,14 @@ class NodeLimits(BaseModel):
     pull_bytes: PositiveInt = Field(
         default=4 * 1024 * 1024, description="Bytes of letters in a response with more than one."
     )
-    mailboxes: PositiveInt = Field(default=200, description="Mailboxes in a bulk request for several subscribers.")
+    mailboxes: PositiveInt = Field(default=10_000, description="Mailboxes in a bulk pull.")
     wait: float = Field(default=30.0, ge=0, le=300, description="Seconds that a long poll can wait.")
     ahead: float = Field(
         default=300.0, ge=0, allow_inf_nan=False, description="Seconds that a time can be in the future."
     )
     page: PositiveInt = Field(default=1_000, description="Subscriptions or bindings in a response.")
     streams: PositiveInt = Field(default=16, description="Concurrent streams of one mailbox.")
+    tickets: PositiveInt = Field(default=100_000, description="Tickets for streams that are valid at the same time.")
     letter: PositiveInt = Field(default=256 * 1024, description="Bytes of a letter to another subscriber.")
     arrivals: PositiveInt = Field(default=100, description="Arrivals and joins per second from one address.")
     features: PositiveInt = Field(default=20_000, description="Features of the scene, all layers together.")
@@ -79,6 +81,14 @@ class SettingsSection(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         return (init_settings,)
+
+
+def _split_commas(value: object) -> object:
+    """A list in an environment variable."""
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+_Origin = Annotated[str, Field(pattern=ORIGIN)]
 
 
 class NodeSettings(SettingsSection):
@@ -154,6 +164,11 @@ class NodeSettings(SettingsSection):
         le=31 * 24 * 3600,
         allow_inf_nan=False,
         description="Seconds that events wait for a peer that does not take them. Later ones are dropped and counted.",
+    )
+    cors_origins: Annotated[tuple[_Origin, ...], NoDecode, BeforeValidator(_split_commas)] = Field(
+        default=(),
+        description="Origins of web pages on other hosts that may call this node, such as `https://app.example`; `*` "
+        "is any. In the variable, separated by commas.",
     )
     scene: bool = Field(default=False, description="Show positions to everybody on the page.")
     title: str = Field(default="", description="Title of the page.")

@@ -6,19 +6,23 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-__all__ = ["DOMAIN", "ID", "NO_CONTROLS", "STORE", "URL", "problem_text"]
+__all__ = ["DOMAIN", "ID", "NO_CONTROLS", "ORIGIN", "STORE", "TOKEN", "URL", "problem_text"]
 
 DOMAIN: Final = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}(\.[A-Za-z0-9][A-Za-z0-9_-]{0,63})?$"
 ID: Final = r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$"
 NO_CONTROLS: Final = r"^[^\x00-\x1f]*$"
+ORIGIN: Final = r"^(\*|https?://[^\s/?#@,]+)$"
 STORE: Final = r"^postgresql://"
+TOKEN: Final = r"^[A-Za-z0-9_-]{43,200}$"  # noqa: S105  (a pattern)
 URL: Final = r"^https?://[^\s]+$"
 
 _PATTERNS: Final = {
     DOMAIN: "must be 'domain' or 'system.domain', each of 1 to 64 letters, digits, '_' and '-'",
     ID: "must be 1 to 128 letters, digits, '.', '_', ':' and '-', and begin with a letter or digit",
     NO_CONTROLS: "must not contain line breaks or other control characters",
+    ORIGIN: "must be an origin, such as https://app.example:8443, without a path; or *",
     STORE: "must begin with postgresql://",
+    TOKEN: "must be 43 to 200 letters, digits, '_' and '-': 256 random bits or more",
     URL: "must be a URL that begins with http:// or https://",
 }
 _MESSAGES: Final = {

@@ -10,7 +10,7 @@ import pytest
 from commands import invoke, invoke_json, run_command
 
 from roamcast.cli.config import render_docs
-from roamcast.cli.options import client_defaults
+from roamcast.client.defaults import client_defaults
 from roamcast.errors import InputError
 from roamcast.settings_model import ClientSettings, NodeSettings
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from roamcast.cli import app
 from roamcast.cli.entities import parse_attributes
-from roamcast.cli.tokens import TokenFile
+from roamcast.client.tokens import TokenFile
 from roamcast.errors import AuthenticationError, ConflictError, InputError, NotFoundError
 
 NEAREST = "Select Where &context = noise and &location in nearest"
@@ -19,9 +19,9 @@ NEAREST = "Select Where &context = noise and &location in nearest"
 
 def walk() -> None:
     """Anna goes from one microphone to the other."""
-    invoke("register", "source", "mic-1", "--attribute", "context=noise", "--at", "-10", "-5")
-    invoke("register", "source", "mic-2", "--attribute", "context=noise", "--at", "10", "5")
-    invoke("register", "subscriber", "anna", "--at", "-9", "-5")
+    invoke("register", "source", "mic-1", "--attribute", "context=noise", "--x", "-10", "--y", "-5")
+    invoke("register", "source", "mic-2", "--attribute", "context=noise", "--x", "10", "--y", "5")
+    invoke("register", "subscriber", "anna", "--x", "-9", "--y", "-5")
     invoke("subscribe", "--subscriber", "anna", "--lacl", NEAREST, "--id", "q")
     invoke("move", "anna", "9", "5")
 
@@ -30,7 +30,7 @@ def test_entity_is_registered_with_attributes_and_position(node: RunningNode) ->
     """Numbers, booleans and strings are told apart."""
     attributes = ["context=noise", "floor=-2", "indoors=true", "maker=Acme = Works"]
     options = [part for attribute in attributes for part in ("--attribute", attribute)]
-    assert invoke("register", "source", "mic", *options, "--at", "-1.5", "-2") == "registered source mic\n"
+    assert invoke("register", "source", "mic", *options, "--x", "-1.5", "--y", "-2") == "registered source mic\n"
     entity = invoke_json("where", "mic")
     assert entity["attributes"] == {"context": "noise", "floor": -2, "indoors": True, "maker": "Acme = Works"}
     assert (entity["kind"], entity["position"]["x"], entity["position"]["y"]) == ("source", -1.5, -2)
@@ -116,7 +116,7 @@ def test_a_stale_move_is_a_conflict(node: RunningNode) -> None:
 
 def test_position_is_erased(node: RunningNode) -> None:
     """With the entity's token."""
-    invoke("register", "subscriber", "ann", "--at", "8.5", "53.5")
+    invoke("register", "subscriber", "ann", "--x", "8.5", "--y", "53.5")
     assert "erased" in invoke("forget-position", "ann")
     assert "position: unknown" in invoke("where", "ann")
 
@@ -153,7 +153,7 @@ def test_renewed_token_is_stored_on_request(node: RunningNode, monkeypatch: pyte
     [
         (["register", "source", "mic", "--attribute", "noise"], "--attribute"),
         (["register", "source", "a b"], "a b"),
-        (["register", "source", "mic", "--at", "0", "95"], "--at"),
+        (["register", "source", "mic", "--x", "0", "--y", "95"], "--y"),
         (["register", "source", "mic", "--attribute", f"a={'b' * 2000}"], "--attribute"),
         (["register", "source", "mic", "--attribute", "height=nan"], "--attribute height"),
         (["set-attributes", "mic", "--attribute", "height"], "--attribute"),

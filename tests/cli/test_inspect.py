@@ -11,7 +11,7 @@ from nodes import RunningNode, beat
 from typer.testing import CliRunner
 
 from roamcast.cli import app
-from roamcast.cli.tokens import TokenFile
+from roamcast.client.tokens import TokenFile
 from roamcast.errors import AuthenticationError, ExitCode, InputError, NotFoundError
 
 NEAREST = "Select Where &context = noise and &location in nearest"
@@ -19,9 +19,9 @@ NEAREST = "Select Where &context = noise and &location in nearest"
 
 def walk() -> None:
     """Anna goes from one microphone to the other."""
-    invoke("register", "source", "mic-1", "--attribute", "context=noise", "--at", "-10", "-5")
-    invoke("register", "source", "mic-2", "--attribute", "context=noise", "--at", "10", "5")
-    invoke("register", "subscriber", "anna", "--at", "-9", "-5")
+    invoke("register", "source", "mic-1", "--attribute", "context=noise", "--x", "-10", "--y", "-5")
+    invoke("register", "source", "mic-2", "--attribute", "context=noise", "--x", "10", "--y", "5")
+    invoke("register", "subscriber", "anna", "--x", "-9", "--y", "-5")
     invoke("subscribe", "--subscriber", "anna", "--lacl", NEAREST, "--id", "q")
     invoke("move", "anna", "9", "5")
 

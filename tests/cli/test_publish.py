@@ -139,19 +139,19 @@ def test_source_is_registered_with_its_first_event(node: RunningNode) -> None:
 
 def test_result_is_printed_as_json(node: RunningNode, tmp_path: Path) -> None:
     """With the sequence numbers."""
-    invoke("register", "source", "s", "--at", "1", "2")
-    assert invoke_json("publish", "--source", "s") == {"source": "s", "published": 1, "first_seq": 1, "last_seq": 1}
+    invoke("register", "source", "s", "--x", "1", "--y", "2")
+    assert invoke_json("publish", "--source", "s") == {"source": "s", "accepted": 1, "first_seq": 1, "last_seq": 1}
     (tmp_path / "events.ndjson").write_text("{}\n{}\n")
-    result = {"source": "s", "published": 2, "first_seq": 2, "last_seq": 3}
+    result = {"source": "s", "accepted": 2, "first_seq": 2, "last_seq": 3}
     assert invoke_json("publish", "--source", "s", "events.ndjson") == result
     (tmp_path / "events.ndjson").write_text("")
-    result = {"source": "s", "published": 0, "first_seq": None, "last_seq": None}
+    result = {"source": "s", "accepted": 0, "first_seq": None, "last_seq": None}
     assert invoke_json("publish", "--source", "s", "events.ndjson") == result
 
 
 def test_one_event_is_not_called_events(node: RunningNode) -> None:
     """Also if it comes from a file."""
-    invoke("register", "source", "s", "--at", "1", "2")
+    invoke("register", "source", "s", "--x", "1", "--y", "2")
     assert invoke("publish", "--source", "s", "-", input="{}") == "published 1 event of s\n"
 
 

@@ -9,7 +9,7 @@ import pytest
 from commands import invoke, invoke_json
 from nodes import RunningNode, journalled, leave, running_node
 
-from roamcast.cli.tokens import TokenFile
+from roamcast.client.tokens import TokenFile
 from roamcast.errors import InputError, UnavailableError
 from roamcast.journal.bodies import SubscriptionBody
 from roamcast.lacl import LaclError
@@ -20,9 +20,9 @@ NEAREST = "Select Where &context = noise and &location in nearest"
 
 def walk() -> None:
     """Anna goes from one microphone to the other."""
-    invoke("register", "source", "mic-1", "--attribute", "context=noise", "--at", "-10", "-5")
-    invoke("register", "source", "mic-2", "--attribute", "context=noise", "--at", "10", "5")
-    invoke("register", "subscriber", "anna", "--at", "-9", "-5")
+    invoke("register", "source", "mic-1", "--attribute", "context=noise", "--x", "-10", "--y", "-5")
+    invoke("register", "source", "mic-2", "--attribute", "context=noise", "--x", "10", "--y", "5")
+    invoke("register", "subscriber", "anna", "--x", "-9", "--y", "-5")
     invoke("subscribe", "--subscriber", "anna", "--lacl", NEAREST, "--id", "q")
     invoke("move", "anna", "9", "5")
 
@@ -37,13 +37,13 @@ def test_subscription_is_made_from_options(node: RunningNode) -> None:
 
 
 def test_swapped_corners_are_refused_unless_the_box_crosses_the_antimeridian(node: RunningNode) -> None:
-    """--antimeridian says that it does."""
+    """--crosses-antimeridian says that it does."""
     invoke("register", "subscriber", "anna")
     box = ("subscribe", "--subscriber", "anna", "--box", "170", "-20", "-170", "20", "--id", "q")
-    with pytest.raises(InputError, match="--antimeridian"):
+    with pytest.raises(InputError, match="--crosses-antimeridian"):
         invoke(*box)
-    assert invoke(*box, "--antimeridian") == "q\n"
-    text = invoke_json("subscriptions", "--subscriber", "anna")["subscriptions"][0]["text"]
+    assert invoke(*box, "--crosses-antimeridian") == "q\n"
+    text = invoke_json("subscriptions", "--subscriber", "anna")["subscriptions"][0]["lacl"]
     assert text == "Select all() Where &location in box(170, -20, -170, 20)"
 
 
@@ -53,7 +53,7 @@ def test_subscription_is_read_from_a_file(node: RunningNode, tmp_path: Path) -> 
     (tmp_path / "near.lacl").write_text(f"{NEAREST} -- the microphones\nOn @ > 50\n")
     id = invoke("subscribe", "--subscriber", "anna", "--lacl", "@near.lacl").strip()
     assert (
-        invoke_json("subscriptions", "--subscriber", "anna", id)["subscriptions"][0]["text"] == f"{NEAREST}\nOn @ > 50"
+        invoke_json("subscriptions", "--subscriber", "anna", id)["subscriptions"][0]["lacl"] == f"{NEAREST}\nOn @ > 50"
     )
 
 
@@ -119,8 +119,8 @@ INVALID = {
     "reversed box": ["--box", "0", "1", "0", "-1"],
     "box out of range": ["--box", "0", "1", "200", "2"],
     "swapped corners": ["--box", "1", "0", "0", "1"],
-    "antimeridian without a box": ["--term", "fire", "--antimeridian"],
-    "box that does not cross": ["--box", "0", "0", "1", "1", "--antimeridian"],
+    "antimeridian without a box": ["--term", "fire", "--crosses-antimeridian"],
+    "box that does not cross": ["--box", "0", "0", "1", "1", "--crosses-antimeridian"],
     "nothing": [],
     "too much": ["--lacl", NEAREST, "--term", "fire"],
     "missing file": ["--lacl", "@no-such-file"],
@@ -146,13 +146,13 @@ def test_invalid_subscription_registers_nobody(node: RunningNode, options: list[
     [
         ((), None),
         (("--box", "0", "1", "200", "2"), "--box"),
-        (("--box", "0", "0", "1", "1", "--antimeridian"), "--antimeridian"),
+        (("--box", "0", "0", "1", "1", "--crosses-antimeridian"), "--crosses-antimeridian"),
         (("--term", "a", "--id", "a b"), "--id"),
         (("--term", ""), "--term"),
     ],
 )
 def test_errors_name_options_of_the_command(node: RunningNode, options: tuple[str, ...], where: str | None) -> None:
-    """Not the fields of the HTTP API, such as region.max_x."""
+    """Not the fields of the HTTP API, such as box[2]."""
     invoke("register", "subscriber", "anna")
     with pytest.raises(InputError) as error:
         invoke("subscribe", "--subscriber", "anna", *options)

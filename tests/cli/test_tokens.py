@@ -8,7 +8,7 @@ import pytest
 from commands import invoke
 from nodes import RunningNode
 
-from roamcast.cli.tokens import TokenFile
+from roamcast.client.tokens import TokenFile
 from roamcast.errors import AuthenticationError, ConflictError, NotFoundError, PermissionDeniedError, StorageError
 
 EVENT = ("publish", "--source", "s", "--x", "1", "--y", "1")

@@ -14,8 +14,8 @@ import httpx
 import pytest
 from nodes import LIMIT, RunningNode, journalled, leave, running_node
 
-from roamcast.client import AsyncClient, Client, Letter, UncertainError
-from roamcast.errors import AuthenticationError, ConflictError, InputError, UnavailableError
+from roamcast.client import AsyncClient, Client, Letter, SubscriptionResult, UncertainError
+from roamcast.errors import AuthenticationError, ConflictError, InputError, NotFoundError, UnavailableError
 
 GENERATOR = Path(__file__).parents[2] / "scripts" / "generate-client"
 
@@ -92,6 +92,26 @@ def test_letters_stay_without_ack(node: RunningNode) -> None:
     with closing(anna.letters(ack=False)) as letters:
         assert [next(letters).number, next(letters).number] == [1, 2]
     assert len(anna.pull()) == 2
+
+
+def test_many_mailboxes_are_pulled_together(node: RunningNode) -> None:
+    """By token: those with letters or an error. What was read is acknowledged with the next request."""
+    ann, ben, cleo = (node.subscriber(id) for id in ("ann", "ben", "cleo"))
+    for number in (1, 2, 3):
+        ann.send("ben", number)
+    tokens = [str(client.token) for client in (ann, ben, cleo)]
+    gateway = node.client()
+    first = gateway.pull_many({**dict.fromkeys(tokens, 0), "wrong": 0}, limit=2, wait=10)
+    assert set(first) == {tokens[1], "wrong"}
+    assert [letter.message for letter in first[tokens[1]].letters] == [1, 2]
+    assert (first[tokens[1]].waiting, first[tokens[1]].error) == (3, None)
+    assert isinstance(first["wrong"].error, AuthenticationError)
+    second = gateway.pull_many({token: 2 * (token == tokens[1]) for token in tokens})
+    assert [letter.message for letter in second[tokens[1]].letters] == [3]
+    assert [letter.message for letter in ben.pull()] == [3]
+    assert gateway.pull_many({tokens[0]: 0}, wait=0.01) == {}
+    with pytest.raises(InputError):
+        gateway.pull_many({})
 
 
 def test_refused_stream_raises(node: RunningNode) -> None:
@@ -194,3 +214,37 @@ def test_a_text_that_cannot_be_a_token_is_refused_and_not_shown(token: str) -> N
 def test_a_node_that_does_not_respond_is_named() -> None:
     with pytest.raises(UnavailableError, match=r"http://127\.0\.0\.1:9: the node does not respond"):
         Client("http://127.0.0.1:9", delays=()).me()
+
+
+def test_many_subscriptions_at_once(node: RunningNode) -> None:
+    """Each has its own result, with the error as an exception. Repeating a call with a key adds nothing."""
+    with Client(node.url, http=node.http) as anna:
+        anna.register_subscriber("anna")
+        rows = [{"id": "a", "terms": ["fire"]}, {"terms": []}, {"lacl": "Select Where &location in nearest"}]
+        first, bad, third = anna.subscribe_many(rows, idempotency_key="k")
+        assert (first, third.changed) == (SubscriptionResult("a", True), True)
+        assert isinstance(bad.error, InputError)
+        assert bad.error.where == "subscriptions[1]"
+        assert [result.changed for result in anna.subscribe_many(rows, idempotency_key="k")] == [False, False, False]
+        with pytest.raises(InputError):
+            anna.subscribe_many([{"id": "b", "terms": ["x"]}, {"terms": []}], all_or_none=True)
+        assert anna.replace("a", terms=["smoke"]) is True
+        assert anna.replace("a", terms=["smoke"]) is False
+        assert {one.id: one.lacl for one in anna.subscriptions()}["a"] == 'Select all() Where &terms has ("smoke")'
+        removed = anna.unsubscribe_many(["a", "unknown", str(third.id)])
+        assert [result.changed for result in removed] == [True, False, True]
+        assert isinstance(removed[1].error, NotFoundError)
+        assert anna.subscriptions() == []
+
+
+def test_row_numbers_count_on_over_requests(node: RunningNode) -> None:
+    """The client splits what is too much for one request."""
+    with Client(node.url, http=node.http) as anna:
+        anna.register_subscriber("anna")
+        rows: list[dict[str, Any]] = [{"id": f"q{number}", "terms": ["t"]} for number in range(5_002)]
+        rows[5_001] = {"terms": [""]}
+        results = anna.subscribe_many(rows)
+        assert sum(result.changed for result in results) == 5_001
+        assert results[-1].error is not None
+        assert results[-1].error.where == "subscriptions[5001].terms"
+        assert len(anna.unsubscribe_many([f"q{number}" for number in range(5_001)])) == 5_001

@@ -50,8 +50,8 @@ def test_pull_from_empty_mailbox_returns_nothing() -> None:
 def test_letters_ready_is_sent_when_letters_become_readable() -> None:
     """Not for a letter that is held back."""
     post = an_office()
-    assert LettersReady(ANN) not in post.tell("north", letters(2))
-    assert LettersReady(ANN) in post.tell("north", letters(1))
+    assert LettersReady((ANN,)) not in post.tell("north", letters(2))
+    assert LettersReady((ANN,)) in post.tell("north", letters(1))
     assert post.bodies("north", ANN) == ["pipeline 1", "pipeline 2"]
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from roamcast.deliver.mailbox import FilingPlan, Mailbox, Release, plan_filing
 from roamcast.errors import InputError
+from roamcast.lab.models.office_store import after_filing
 from roamcast.model import Letter
 from roamcast.ranges import Ranges
 
@@ -30,16 +31,16 @@ def offsets(plan: FilingPlan) -> dict[tuple[str, str, int], int]:
 def test_letters_in_order_get_the_next_offsets() -> None:
     plan = plan_filing({}, [letter(1), letter(2), letter(3)])
     assert [offset for _, offset in plan.filed] == [1, 2, 3]
-    assert plan.changed == {"r": Mailbox(4, {"s": Ranges().add_range(1, 3)})}
-    assert plan.ready == {"r"}
+    assert plan.received == {("r", "s"): Ranges().add_range(1, 3)}
+    assert plan.next_offsets == {"r": 4}
 
 
 def test_letter_behind_a_gap_is_held_back() -> None:
     """It gets no offset, but counts as received."""
     plan = plan_filing({}, [letter(2)])
     assert plan.filed == [(letter(2), None)]
-    assert plan.changed == {"r": Mailbox(1, {"s": Ranges().add(2)})}
-    assert plan.ready == frozenset()
+    assert plan.received == {("r", "s"): Ranges().add(2)}
+    assert plan.next_offsets == {}
 
 
 def test_closing_a_gap_releases_held_letters_in_number_order() -> None:
@@ -48,7 +49,7 @@ def test_closing_a_gap_releases_held_letters_in_number_order() -> None:
     plan = plan_filing(before, [letter(1)])
     assert plan.filed == [(letter(1), 5)]
     assert plan.released == [Release("r", "s", first=2, last=4, offset=6)]
-    assert plan.changed["r"].next_offset == 9
+    assert plan.next_offsets == {"r": 9}
 
 
 def test_letters_of_one_call_are_filed_in_number_order() -> None:
@@ -67,14 +68,14 @@ def test_letter_received_before_is_a_duplicate() -> None:
     plan = plan_filing(before, [letter(1), letter(5), letter(7), letter(7)])
     assert plan.duplicates == 3
     assert [f.number for f, _ in plan.filed] == [7]
-    assert plan_filing(before, [letter(1), letter(5)]) == FilingPlan([], [], {}, 2, frozenset())
+    assert plan_filing(before, [letter(1), letter(5)]) == FilingPlan([], [], {}, {}, 2)
 
 
 def test_receivers_are_independent() -> None:
     """Each mailbox has its own offsets and numbers."""
     plan = plan_filing({}, [letter(1, receiver="p"), letter(2, receiver="q"), letter(1, receiver="q")])
     assert offsets(plan) == {("p", "s", 1): 1, ("q", "s", 1): 1, ("q", "s", 2): 2}
-    assert plan.ready == {"p", "q"}
+    assert plan.next_offsets == {"p": 2, "q": 3}
 
 
 @pytest.mark.parametrize("number", [0, -1, 2**63])
@@ -98,7 +99,7 @@ def test_grouping_of_letters_does_not_matter(letters: list[Letter], cuts: list[i
         duplicates = 0
         for bundle in bundles:
             plan = plan_filing(mailboxes, bundle)
-            mailboxes |= plan.changed
+            mailboxes |= after_filing(mailboxes, plan)
             assigned |= offsets(plan)
             duplicates += plan.duplicates
         return assigned, mailboxes, duplicates

@@ -155,17 +155,17 @@ def disturb(network: Network, host: Host, fault: str, draw: random.Random) -> No
     """One fault, which is over when this returns, but for the time that processes take to start."""
     if fault == "slow":
         network.make_slow(host.name)
-        time.sleep(draw.uniform(1, 3))
+        time.sleep(draw.uniform(2, 5))
         network.make_fast(host.name)
     elif fault == "down":
         network.set_link(host.name, "down")
-        time.sleep(draw.uniform(1, 6))
+        time.sleep(draw.uniform(1, 8))
         network.set_link(host.name, "up")
     else:
         host.kill(fault)
-        time.sleep(draw.uniform(0, 1))
+        time.sleep(draw.uniform(0, 2))
         host.start(fault)
-        time.sleep(draw.uniform(1, 3))
+        time.sleep(draw.uniform(2, 6))
 
 
 def wait_for_steps(steps: Path, count: int) -> None:
@@ -177,33 +177,14 @@ def wait_for_steps(steps: Path, count: int) -> None:
 
 @dataclass(frozen=True)
 class Phase:
-    """A run of the driver, while these faults happen in random order."""
+    """A run of the driver, while all faults happen at each host, in random order."""
 
     name: str
     hosts: Sequence[str]
-    events: int
-    faults: Sequence[tuple[str, str]]
 
 
-# In the course of both phases, the node and the pipeline of each host are killed.
-PHASES = (
-    Phase(
-        "two",
-        ("north", "south"),
-        EVENTS // 4,
-        (("north", "pipeline"), ("north", "down"), ("south", "node"), ("south", "slow")),
-    ),
-    Phase(
-        "three",
-        ("north", "south", "west"),
-        EVENTS,
-        (
-            *(("north", fault) for fault in ("node", "down")),
-            *(("south", fault) for fault in ("pipeline", "down")),
-            *(("west", fault) for fault in ("node", "down", "pipeline", "slow")),
-        ),
-    ),
-)
+PHASES = Phase("two", ("north", "south")), Phase("three", ("north", "south", "west"))
+FAULTS = ("slow", "down", "node", "down", "pipeline")
 
 
 @pytest.fixture
@@ -251,12 +232,14 @@ def run_phase(phase: Phase, hosts: Mapping[str, Host], folder: Path, opened: Exi
     log = folder / "driver.log"
     urls = [f"{name}={hosts[name].url}" for name in phase.hosts]
     output = opened.enter_context(log.open("wb"))
-    driver = network.start("hub", output, str(DRIVER), str(folder), str(phase.events), *urls)
+    driver = network.start("hub", output, str(DRIVER), str(folder), str(EVENTS), *urls)
     opened.callback(driver.kill)
     while driver.poll() is None and not (folder / "active").exists():
         time.sleep(0.2)
     draw = random.Random(17)
-    for name, fault in draw.sample(phase.faults, len(phase.faults)):
+    faults = list(itertools.product(phase.hosts, FAULTS))
+    draw.shuffle(faults)
+    for name, fault in faults:
         assert driver.poll() is None, log.read_text()[-3000:]
         disturb(network, hosts[name], fault, draw)
         wait_for_steps(folder / "steps", len(phase.hosts))
@@ -270,10 +253,10 @@ def check(phase: Phase, counts: Mapping[str, int], verdicts: Mapping[str, Any]) 
     """That everything arrived, and that it was enough to show something."""
     for name, verdict in verdicts.items():
         assert not verdict["missing"] + verdict["extra"] + verdict["disordered"], (name, verdict)
-    assert counts["events"] >= phase.events
+    assert counts["events"] >= EVENTS
     steps = "migrations", "changes by visitors", "moves of sources"
     assert min(counts[step] for step in steps) >= len(phase.hosts), counts
-    least = {"region": phase.events // 3, "follower": phase.events // 20, "roamer": phase.events // 20}
+    least = {"region": EVENTS // 3, "follower": EVENTS // 20, "roamer": EVENTS // 20}
     for kind, host in itertools.product(least, phase.hosts):
         must = sum(verdict["must"] for name, verdict in verdicts.items() if re.match(f"{kind}.?-{host}-", name))
         assert must >= least[kind], (kind, host, must)

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from lacl_queries import queries
 
 from roamcast.errors import InputError, NotFoundError
-from roamcast.journal.bodies import BindingBody, SubscriptionBody
+from roamcast.journal.bodies import BindingBody, PositionBody, RemovalBody, SubscriptionBody
 from roamcast.lacl import Query, parse, plan_of
 from roamcast.lacl.syntax import Within
 from roamcast.lacl.vocabulary import MAX_PERIOD
-from roamcast.model import Box
+from roamcast.model import EARLIEST, LATEST, Box
 from roamcast.places import Places
 from roamcast.space import GEOGRAPHIC, PLANAR, contains
 
@@ -277,6 +277,21 @@ def test_the_longest_period_is_accepted(kind: Any, body: dict[str, Any]) -> None
     assert kind.from_json(changed(body, every=MAX_PERIOD)).every == MAX_PERIOD
 
 
+@pytest.mark.parametrize("body", [RemovalBody(EARLIEST), RemovalBody(LATEST), PositionBody(EARLIEST, LATEST)])
+def test_times_are_read_as_written(body: RemovalBody | PositionBody) -> None:
+    assert type(body).from_json(body.to_json()) == body
+
+
+@pytest.mark.parametrize("time", [EARLIEST - 1, LATEST + 1, 1.5, True, "5", None])
+def test_invalid_times_are_refused(time: Any) -> None:
+    """With InputError; and so is a move that ends before it begins."""
+    for body in ({"begin": time, "end": LATEST}, {"begin": EARLIEST, "end": time}, {"begin": 2, "end": 1}):
+        with pytest.raises(InputError):
+            PositionBody.from_json(orjson.dumps({"version": 2, **body}).decode())
+    with pytest.raises(InputError):
+        RemovalBody.from_json(orjson.dumps({"version": 2, "forwarded_until": time}).decode())
+
+
 _json = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=3),
@@ -296,17 +311,22 @@ _parts = st.sampled_from(
         "space",
         "subscriber",
         "initial",
+        "begin",
+        "end",
         "x",
     ]
 )
 
 
-@given(body=st.sampled_from([SUBSCRIPTION, BINDING]), parts=st.dictionaries(_parts, _json, max_size=3))
+@given(
+    body=st.sampled_from([SUBSCRIPTION, BINDING, {"version": 2, "begin": 1, "end": 5}]),
+    parts=st.dictionaries(_parts, _json, max_size=3),
+)
 def test_any_body_is_read_or_refused(body: dict[str, Any], parts: dict[str, Any]) -> None:
     """The only error is InputError, and what is accepted round-trips."""
-    for kind in (SubscriptionBody, BindingBody):
+    for kind in (SubscriptionBody, BindingBody, PositionBody):
         try:
-            read: SubscriptionBody | BindingBody = kind.from_json(changed(body, **parts))
+            read: SubscriptionBody | BindingBody | PositionBody = kind.from_json(changed(body, **parts))
         except InputError:
             continue
         assert kind.from_json(read.to_json()) == read

@@ -133,6 +133,15 @@ def test_the_next_group_collects_while_one_is_written(
     assert [(segment.first, segment.last) for segment in folder.segments()] == [(1, 1), (2, 101)]
 
 
+def test_an_urgent_append_does_not_wait_for_others(open_journal: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes those with it that wait."""
+    monkeypatch.setattr("roamcast.journal.writer._MAX_LINGER_S", 3600.0)
+    journal = open_journal(linger=3600.0)
+    first = journal.append(records(1, "patient"))
+    assert journal.append(records(1, "urgent"), urgent=True).result(LIMIT) == 2
+    assert first.result(LIMIT) == 1
+
+
 def test_an_append_is_never_split(open_journal: Open, folder: JournalFolder) -> None:
     """An append that is larger than a segment makes a larger segment."""
     journal = open_journal(linger=0.05)

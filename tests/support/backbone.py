@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from nodes import RunningNode, ServedNode, running_node, until
+from nodes import RunningNode, ServedNode, letter_body, running_node, until
 
 from roamcast.client import Client
 from roamcast.lab.bench.processes import Process, free_port
@@ -75,10 +75,7 @@ def leave_event(node: RunningNode, domain: str, batch: int, receiver: str, *numb
 
     from roamcast.deliver.outbox import LETTERS_SCHEMA, Outbox
 
-    rows = [
-        {"receiver": receiver, "number": n, "body": json.dumps({"subscription": "s", "event": {"id": str(n)}})}
-        for n in numbers
-    ]
+    rows = [{"receiver": receiver, "number": n, "body": json.dumps(letter_body(str(n)))} for n in numbers]
     Outbox(node.data / "outbox").put(domain, "the-pipeline", batch, pa.Table.from_pylist(rows, schema=LETTERS_SCHEMA))
 
 

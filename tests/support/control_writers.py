@@ -69,7 +69,7 @@ class Journal(FileJournal):
         self.appends = 0
         self.refusals = 0
 
-    def append(self, records: Sequence[Record]) -> Future[int]:
+    def append(self, records: Sequence[Record], *, urgent: bool = False) -> Future[int]:
         if self.refusals:
             self.refusals -= 1
             failed: Future[int] = Future()
@@ -153,8 +153,7 @@ class World:
         return self.control.move([Position(id, x, y, self.clock.now())]).result(SECONDS)
 
     def submit_subscription(self, id: str, subscriber: str, text: str) -> Future[bool]:
-        checked = self.queries.read(text)
-        return self.control.subscribe(id, subscriber, checked, self.queries.body_of(checked.query))
+        return self.control.subscribe(id, subscriber, self.queries.accept(text))
 
     def subscribe(self, id: str, subscriber: str, text: str) -> bool:
         return self.submit_subscription(id, subscriber, text).result(SECONDS)

@@ -3,9 +3,10 @@
     python hosts_driver.py FOLDER EVENTS DOMAIN=URL ...
 
 Ids contain the name of the folder, so that the program can run again at the same hosts. Each domain has two posts and a
-tram, which are sources of its context, and three subscribers:
+tram, which are sources of its context, and these subscribers:
 
 - one with a region that contains all posts;
+- one with a region around itself, which goes from post to post;
 - one that follows the nearest source of the next domain. It moves, and so does the tram of that domain;
 - a roamer, with a region and a nearest post. Its mailbox goes from host to host. Wherever that is, it moves, removes
   subscriptions and adds others.
@@ -24,99 +25,28 @@ import math
 import random
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
-from hosts_ledger import Batch, Box, Entry, Ledger, Phase, Point, home_of, terms_of
+from hosts_ledger import Box, Entry, Phase, Point, home_of
+from hosts_world import AWAY, POSTS, RETRIES, World
 
 from roamcast import Client, ElsewhereError, NotFoundError, RoamcastError, UnavailableError
 
 T = TypeVar("T")
 
 LIMIT = 240.0  # seconds to wait for anything
-POSTS = 2
-BULK = 50
-PAUSE = 0.35  # seconds between the batches of a source, for each domain
-RETRIES = (0.1, 0.2, 0.5, 1.0, 2.0, *[3.0] * 20)
 ROAMERS = 3  # of each domain
 EVERYWHERE: Box = (-1, 49, 99, 51)
-STEPS = ("migrations", "changes by visitors")
-REQUIRED = (*STEPS, "moves of sources")  # each as often as there are domains
-AWAY = 60.0  # latitude of a tram that is in no region
+RADIUS = 30_000  # metres around a walker: a post, but not the next one
 
 
 def nearest(point: Point, sources: dict[str, Point]) -> str:
     """The nearest source. Ties do not happen: places are chosen so."""
     return min(sources, key=lambda name: math.dist(point, sources[name]))
-
-
-class World:
-    """What all threads share."""
-
-    def __init__(self, urls: dict[str, str], folder: Path) -> None:
-        self.urls = urls
-        self.domains = list(urls)
-        self.folder = folder
-        self.run = folder.name
-        self.ledger = Ledger()
-        self.sources: dict[str, Client] = {}
-        self.counts: Counter[str] = Counter()
-        self.steps = (folder / "steps").open("ab", buffering=0)
-
-    def count(self, what: str) -> None:
-        self.counts[what] += 1
-        if what in STEPS:
-            self.steps.write(b".")
-
-    @property
-    def is_over(self) -> bool:
-        has_enough = min(self.counts[step] for step in REQUIRED) >= len(self.domains)
-        return has_enough and (self.folder / "over").exists()
-
-    def post(self, domain: str, number: int) -> Point:
-        return 10.0 * self.domains.index(domain) + number, 50.0
-
-    def source(self, domain: str, number: int) -> str:
-        return f"{domain}-{self.run}{number}"
-
-    def context(self, domain: str) -> str:
-        return f"{domain}_{self.run}"
-
-    def next_domain(self, domain: str) -> str:
-        return self.domains[(self.domains.index(domain) + 1) % len(self.domains)]
-
-    def register_sources(self) -> None:
-        for domain in self.domains:
-            for number in range(POSTS + 1):
-                kind = "post" if number < POSTS else "tram"
-                x, y = self.post(domain, number) if kind == "post" else (self.post(domain, 0)[0], AWAY)
-                name, source = self.source(domain, number), Client(self.urls[domain], delays=RETRIES)
-                move = self.ledger.move_source(name, (x, y), time.monotonic())
-                source.register_source(name, attributes={"context": self.context(domain), "kind": kind}, x=x, y=y)
-                move.acknowledged = time.monotonic()
-                self.sources[name] = source
-
-    def move_source(self, name: str, point: Point) -> None:
-        move = self.ledger.move_source(name, point, time.monotonic())
-        self.sources[name].move(*point)
-        move.acknowledged = time.monotonic()
-        self.count("moves of sources")
-
-    def publish(self, domain: str, total: int) -> None:
-        """At least so many events of the sources of a domain, and until it is over."""
-        names = [name for name in self.sources if name.startswith(f"{domain}-")]
-        for first in itertools.count(0, BULK):
-            if first * len(names) >= total and self.is_over:
-                return
-            for name in names:
-                numbers, sent = range(first, first + BULK), time.monotonic()
-                self.sources[name].publish([{"readings": {"n": n}, "terms": terms_of(n)} for n in numbers])
-                self.ledger.publish(Batch(name, numbers, sent, time.monotonic()))
-            time.sleep(PAUSE * len(self.domains))
 
 
 class Subscriber:
@@ -227,6 +157,27 @@ class Subscriber:
                 raise TimeoutError(f"{entry.id} is not active: {shown}, expected {source}")
             else:
                 self.attempt(lambda: self.read(0.2))
+
+
+class Walker(Subscriber):
+    """Stays at home, has a region around itself, and goes to posts of all domains."""
+
+    hold = 0.3, 3.0
+
+    def begin(self) -> None:
+        text = f'Select all() Where &location in rang:loc({RADIUS}) and &terms has ("fire")'
+        self.region = self.subscribe(text, Phase(time.monotonic(), box=self.around(self.point), term="fire"))
+
+    def around(self, point: Point) -> Box:
+        """Contains those places of sources that the region does."""
+        x, y = point
+        return x - 0.4, y - 0.2, x + 0.4, y + 0.2
+
+    def step(self) -> None:
+        x, y = self.world.post(self.random.choice(self.world.domains), self.random.randrange(POSTS))
+        point = x - 0.1, y
+        self.region.change(time.monotonic(), box=self.around(point), term="fire")
+        self.move(point)
 
 
 class Follower(Subscriber):
@@ -373,6 +324,7 @@ def main() -> None:
         for domain in world.domains
         for kind, name, where in (
             (Subscriber, "region", str),
+            (Walker, "walker", str),
             (Follower, "follower", world.next_domain),
             *((Roamer, f"roamer{number}", str) for number in range(ROAMERS)),
         )

@@ -8,7 +8,7 @@ requests and before the last of these responses.
 Events of other hosts are on their way for a while, and between hosts there is no order that is finer than a batch of
 the pipeline. So when a subscription is added, events may arrive or not that are on their way then. An event is not if a
 subscriber of the same home has read it, or a later one of its source. Events that are on their way when a subscription
-is removed must arrive, and those that were published shortly after may.
+is removed or its region moves must arrive, and those that were published shortly after may.
 
 A new subscription first receives the last event of its source: the last one that its home knows of, if any, and then
 later ones that were on their way as the last ones. None is older than what subscribers of the same home had read.

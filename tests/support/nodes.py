@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import orjson
 import pyarrow as pa
 from asgi import AppThread
+from contract import check_exchange
 from fastapi import FastAPI
 
 from roamcast.client import Client
@@ -27,6 +29,7 @@ from roamcast.node.service import Node
 from roamcast.settings import node_settings
 
 LIMIT = 20.0
+_CONTRACT = {"response": [check_exchange]}  # every response is as documented
 
 
 def until(condition: Callable[[], Any], what: str) -> Any:
@@ -82,7 +85,7 @@ class ServedNode(RunningNode):
         """`verify` has the certificates to trust if the node uses TLS."""
         self.server = NodeServer(node_settings(data=data, **{"port": 0, **settings}))
         trusted = ssl.create_default_context(cafile=verify) if verify else False  # without TLS: load no certificates
-        http = httpx.Client(base_url=self.server.url, timeout=LIMIT, verify=trusted)
+        http = httpx.Client(base_url=self.server.url, timeout=LIMIT, verify=trusted, event_hooks=_CONTRACT)
         super().__init__(data, self.server.url, self.server.app, http)
         self._thread = ThreadPoolExecutor(1)
         self._run = self._thread.submit(self.server.run_node)
@@ -107,7 +110,9 @@ class InProcessNode(RunningNode):
         url = "http://node.test"
         app = create_app(node_settings(data=data, **settings), url)
         self._thread = AppThread(app)
-        super().__init__(data, url, app, httpx.Client(base_url=url, timeout=LIMIT, transport=self._thread.transport()))
+        transport = self._thread.transport()
+        http = httpx.Client(base_url=url, timeout=LIMIT, transport=transport, event_hooks=_CONTRACT)
+        super().__init__(data, url, app, http)
 
     def wait(self) -> None:
         self._thread.wait(LIMIT)
@@ -149,10 +154,16 @@ def journalled(data: Path, node: str = "local") -> list[dict[str, Any]]:
 def leave(data: Path, batch: int, *letters: tuple[str, int, str], pipeline: str = "the-pipeline") -> None:
     """Put letters into the outbox, as the pipeline does: (receiver, number, event id) each."""
     rows = [
-        {"receiver": receiver, "number": number, "body": f'{{"subscription":"s","event":{{"id":"{event}"}}}}'}
+        {"receiver": receiver, "number": number, "body": orjson.dumps(letter_body(event)).decode()}
         for receiver, number, event in letters
     ]
     Outbox(data / "outbox").put("local", pipeline, batch, pa.Table.from_pylist(rows, schema=LETTERS_SCHEMA))
+
+
+def letter_body(event: str) -> dict[str, Any]:
+    """The body of a letter as the pipeline writes it."""
+    fields = {"source": "s", "seq": 1, "time": "2026-01-31T12:00:00Z", "x": 1.0, "y": 2.0, "terms": [], "readings": {}}
+    return {"subscription": "s", "why": "in box(0, 0, 3, 3)", "event": {"id": event, **fields}}
 
 
 def problems(node: RunningNode) -> dict[str, dict[str, str]]:

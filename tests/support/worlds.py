@@ -10,7 +10,7 @@ import orjson
 from pyspark.sql import SparkSession
 
 from roamcast.deliver.outbox import Outbox
-from roamcast.journal.bodies import RemovalBody, SubscriptionBody
+from roamcast.journal.bodies import PositionBody, RemovalBody, SubscriptionBody
 from roamcast.journal.records import DRAINED, EVENT, FORWARDED, POSITION, REMOVAL, SUBSCRIPTION, Record
 from roamcast.journal.writer import FileJournal
 from roamcast.pipeline.query.identity import open_pipeline
@@ -35,8 +35,12 @@ def around(id: str, subscriber: str, radius: float = 10.0, terms: Sequence[str] 
     return Record(SUBSCRIPTION, subscriber, id=id, time=NOON, body=body.to_json())
 
 
-def position(subscriber: str, x: float, y: float = 0.0, time: int = NOON) -> Record:
-    return Record(POSITION, subscriber, time=time, x=x, y=y)
+def position(
+    subscriber: str, x: float, y: float = 0.0, time: int = NOON, counts: tuple[int, int] | None = None
+) -> Record:
+    """For forwarded events it counts from `counts[0]` on, and the one before until `counts[1]`, relative to noon."""
+    body = None if counts is None else PositionBody(NOON + counts[0], NOON + counts[1]).to_json()
+    return Record(POSITION, subscriber, time=time, x=x, y=y, body=body)
 
 
 def forwarded(source: str, seq: int, x: float = 0.0, y: float = 0.0, terms: Sequence[str] = ("fire",)) -> Record:

@@ -14,7 +14,13 @@ import typer
 
 from roamcast.cli.options import Data, Entity, EntityOrVisitor, Json, OperatorTokenFile, Url
 from roamcast.cli.output import local_time, print_result
-from roamcast.cli.tokens import TokenFile, entity_client, node_url, operator_or_entity_client, register_entity
+from roamcast.cli.tokens import (
+    entity_client,
+    node_url,
+    operator_or_entity_client,
+    register_entity,
+    stored_tokens,
+)
 from roamcast.errors import ConflictError, InputError
 
 __all__ = [
@@ -48,15 +54,15 @@ def register(
     kind: Annotated[Role, typer.Argument(help="Kind of entity.", metavar="source|subscriber")],
     id: Annotated[str, typer.Argument(metavar="ID", help="Id of the entity.")],
     attribute: Annotated[list[str] | None, AttributeOption] = None,
-    at: Annotated[tuple[float, float] | None, typer.Option(metavar="X Y", help="Position of the entity.")] = None,
+    x: Annotated[float | None, typer.Option(help="Position: x, or longitude.")] = None,
+    y: Annotated[float | None, typer.Option(help="Position: y, or latitude.")] = None,
     as_json: Json = False,
     url: Url = None,
 ) -> None:
     """Register a source or a subscriber, and store its token for other commands.
 
-    Example: roamcast register source mic-1 --attribute context=noise --attribute floor=2 --at 8.5 53.5
+    Example: roamcast register source mic-1 --attribute context=noise --attribute floor=2 --x 8.5 --y 53.5
     """
-    x, y = at or (None, None)
     register_entity(url, kind.value, id, parse_attributes(attribute or ()), x, y).close()
     print_result({"kind": kind.value, "id": id}, f"registered {kind.value} {id}", as_json=as_json)
 
@@ -78,7 +84,7 @@ def unregister(
         if not yes:
             typer.confirm(f"Permanently remove {kind} {entity}? {_CONSEQUENCES[kind]}", abort=True, err=True)
         client.unregister()
-    TokenFile().remove(node_url(url), entity)
+    stored_tokens().remove(node_url(url), entity)
     print_result({"kind": kind, "id": entity}, f"removed {kind} {entity}", as_json=as_json)
 
 
@@ -142,7 +148,7 @@ def renew_token(
 
     Example: roamcast renew-token anna
     """
-    tokens, node = TokenFile(), node_url(url)
+    tokens, node = stored_tokens(), node_url(url)
     is_stored = tokens.get(node, entity) is not None
     with operator_or_entity_client(url, entity if is_stored else None, operator_token_file, data) as client:
         if is_stored or store:

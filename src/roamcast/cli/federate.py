@@ -8,7 +8,7 @@ import typer
 
 from roamcast.cli.options import Data, Json, OperatorTokenFile, Url
 from roamcast.cli.output import print_result
-from roamcast.cli.tokens import TokenFile, entity_client, operator_client
+from roamcast.cli.tokens import entity_client, operator_client, stored_tokens
 
 __all__ = ["expel", "invite", "migrate"]
 
@@ -28,7 +28,7 @@ def migrate(
     with entity_client(url, subscriber) as client:
         name = client.me()["name"]
         client.migrate(to)
-        TokenFile().put(to.rstrip("/"), name, lambda: client.mailbox_token or "")
+        stored_tokens().put(to.rstrip("/"), name, lambda: client.mailbox_token or "")
     text = f"migrated {name} to {to}; read its mailbox with: roamcast pull --subscriber {name} --url {to}"
     print_result({"name": name, "url": to}, text, as_json=as_json)
 

@@ -101,7 +101,7 @@ def subscriptions(
     else:
         typer.echo(_subscription_table(shown, with_subscriber=subscriber is None))
         if id is not None:
-            typer.echo(f"\n{shown[0].text}\n\n{_history_table(history)}")
+            typer.echo(f"\n{shown[0].lacl}\n\n{_history_table(history)}")
 
 
 def explain_match(
@@ -126,7 +126,7 @@ def explain_match(
     """
     fields = _read_event(event)
     with operator_or_entity_client(url, subscriber, operator_token_file, data) as client:
-        result = client.explain(subscription, fields)
+        result = client.explain_match(subscription, fields)
     rows = [(check["check"], _HOLDS[check["holds"]], check["why"]) for check in result["checks"]]
     text = f"{_VERDICTS[result['matches']]}\n\n{table(('check', 'holds', 'why'), rows)}"
     print_result(result, text, as_json=as_json)
@@ -219,7 +219,7 @@ def _matched_events(subscription: Subscription) -> str:
 
     if subscription.plan == "bind":
         return "-"
-    region = parse(subscription.text).location
+    region = parse(subscription.lacl).location
     if isinstance(region, RangLoc):
         return f"every event within {number_text(region.radius)} m of {subscription.subscriber}"
     return "every event"
@@ -273,7 +273,7 @@ def check(
     from roamcast.lacl import to_text
 
     canonical = to_text(_read_query(file, text, places, space))
-    print_result({"text": canonical}, canonical, as_json=as_json)
+    print_result({"lacl": canonical}, canonical, as_json=as_json)
 
 
 @lacl.command()

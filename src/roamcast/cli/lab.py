@@ -166,6 +166,23 @@ def federation(
 
 
 @bench.command()
+def subscriptions(
+    count: Annotated[int, typer.Option(min=1_000, help="Subscriptions in bulk.")] = 1_000_000,
+    singles: Annotated[int, typer.Option(min=1, help="Subscriptions one by one, over 32 connections.")] = 10_000,
+    entities: Annotated[int, typer.Option(min=1, help="Sources, and as many subscribers.")] = 1,
+    out: OutFile = None,
+    as_json: Json = False,
+) -> None:
+    """Subscriptions a second over HTTP, in bulk and one by one; latency of moves meanwhile; memory; restart.
+
+    Example: roamcast bench subscriptions --out subscriptions.json
+    """
+    from roamcast.lab.bench.subscriptions import bench_subscriptions
+
+    _report(bench_subscriptions(count, singles, entities, print_line), out, as_json=as_json)
+
+
+@bench.command()
 def collect(out: OutFile = None, as_json: Json = False) -> None:
     """Cost of a simulated sensor field: one run, 200 runs on Spark, and a field of 10,000 sensors.
 

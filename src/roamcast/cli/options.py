@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import os
 from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Final
 
 import typer
 
 from roamcast.errors import MissingExtraError
 
 __all__ = [
-    "DEFAULT_DATA", "DEFAULT_URL", "AlwaysJson", "ClientDefaults", "Data", "Entity", "EntityOrVisitor", "Json",
-    "OnError", "OperatorTokenFile", "Register", "SpaceName", "Url", "client_defaults", "require",
+    "AlwaysJson", "Data", "Entity", "EntityOrVisitor", "Json", "OnError", "OperatorTokenFile", "Register", "SpaceName",
+    "Url", "require",
 ]  # fmt: skip
 
-DEFAULT_URL: Final = "http://127.0.0.1:8080"
-DEFAULT_DATA: Final = Path("roamcast-data")
-
 Url = Annotated[
-    str | None, typer.Option("--url", envvar="ROAMCAST_URL", help="URL of the node.", show_default=DEFAULT_URL)
+    str | None,
+    typer.Option("--url", envvar="ROAMCAST_URL", help="URL of the node.", show_default="http://127.0.0.1:8080"),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 AlwaysJson = Annotated[bool, typer.Option("--json", help="Print JSON (always on).", show_default=False)]
@@ -57,32 +54,6 @@ class SpaceName(StrEnum):
 
     geographic = "geographic"
     planar = "planar"
-
-
-class ClientDefaults(NamedTuple):
-    """Settings of commands that call a node, from the environment and the settings file."""
-
-    url: str
-    tokens: Path
-    data: Path
-    operator_token_file: Path | None
-
-
-def client_defaults() -> ClientDefaults:
-    """Read the settings; without a settings file, without importing pydantic, which is slow."""
-    environment = os.environ
-    if not environment.get("ROAMCAST_CONFIG") and not Path("roamcast.toml").is_file():
-        token_file = environment.get("ROAMCAST_OPERATOR_TOKEN_FILE")
-        return ClientDefaults(
-            environment.get("ROAMCAST_URL", DEFAULT_URL),
-            Path(environment.get("ROAMCAST_TOKENS", "~/.config/roamcast/tokens.json")).expanduser(),
-            Path(environment.get("ROAMCAST_DATA", DEFAULT_DATA)),
-            Path(token_file) if token_file else None,
-        )
-    from roamcast.settings import client_settings, node_settings
-
-    client = client_settings()
-    return ClientDefaults(client.url, client.tokens.expanduser(), node_settings().data, client.operator_token_file)
 
 
 # Packages that tell whether an extra is installed.

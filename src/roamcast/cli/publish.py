@@ -87,7 +87,7 @@ def publish(
     first = min((receipt.first_seq for receipt in receipts), default=None)
     last = max((receipt.last_seq for receipt in receipts), default=None)
     what = f"event {last}" if file is None else counted(count, "event")
-    result = {"source": source, "published": count, "first_seq": first, "last_seq": last}
+    result = {"source": source, "accepted": count, "first_seq": first, "last_seq": last}
     print_result(result, f"published {what} of {source}", as_json=as_json)
 
 
@@ -124,7 +124,7 @@ class _EventCheck(NamedTuple):
         try:
             event = EventIn.model_validate_json(line)
         except ValidationError as error:
-            raise input_error_of(error, "") from None
+            raise input_error_of(error, "", model=EventIn) from None
         if event.time is not None:
             check_time(event.time, time.time_ns() // 1000, NodeLimits().ahead, "time")
         if event.source not in (None, self.source):

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from roamcast.cli.options import AlwaysJson, Json, Register, Url
+from roamcast.cli.options import AlwaysJson, Json, OnError, Register, Url
 from roamcast.cli.output import print_result
+from roamcast.cli.subscription_files import subscribe_file, unsubscribe_file
 from roamcast.cli.tokens import anonymous_client, entity_client, register_entity, registered_client
 from roamcast.errors import InputError
 
@@ -34,51 +35,84 @@ def subscribe(
     box: Annotated[
         BoxOption | None, typer.Option(metavar="MIN_X MIN_Y MAX_X MAX_Y", help="Only events inside this box.")
     ] = None,
-    antimeridian: Annotated[
-        bool, typer.Option("--antimeridian", help="The box crosses the antimeridian: MIN_X is greater than MAX_X.")
+    crosses_antimeridian: Annotated[
+        bool,
+        typer.Option("--crosses-antimeridian", help="The box crosses the antimeridian: MIN_X is greater than MAX_X."),
     ] = False,
     term: Annotated[list[str] | None, typer.Option(help="Only events with this term; repeatable.")] = None,
     id: Annotated[str | None, typer.Option(help="Id of the subscription.", show_default="random")] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Give the subscription --id this query instead.")] = False,
+    file: Annotated[
+        str | None,
+        typer.Option(metavar="FILE|-", help="Many subscriptions as NDJSON, one object per line; - is stdin."),
+    ] = None,
+    on_error: Annotated[OnError, typer.Option(help="What to do with invalid rows of the file.")] = OnError.fail,
     register: Register = False,
     as_json: Json = False,
     url: Url = None,
 ) -> None:
     """Subscribe with a LACL query, or by box and terms (an event must have all of them). Prints the id.
 
+    With --file, each line is a subscription as in the HTTP API. Give each an id to be able to change it later. By
+    default nothing is added if a line is invalid. The command can be repeated: nothing is added twice.
+
     Example: roamcast subscribe --subscriber anna --box -0.5 51.3 0.3 51.7 --term fire
 
     Example: roamcast subscribe --subscriber anna --lacl 'Select Where &context = noise and &location in nearest'
+
+    Example: roamcast subscribe --subscriber anna --file subscriptions.ndjson
     """
+    if file is not None:
+        if lacl is not None or box is not None or term or crosses_antimeridian or id is not None or replace:
+            raise InputError("--file cannot be combined with a single subscription", hint="put it into the file")
+        with _connect(url, subscriber, register) as client:
+            subscribe_file(client, file, skip=on_error is OnError.skip, as_json=as_json)
+        return
+    if replace and id is None:
+        raise InputError("--replace needs --id", where="--replace", hint="add --id of the subscription to change")
     if lacl is None and box is None and not term:
-        raise InputError("nothing to subscribe to", hint="pass --lacl, --box or --term")
+        raise InputError("nothing to subscribe to", hint="pass --lacl, --box, --term or --file")
     if lacl is not None and (box is not None or term):
         raise InputError(
             "--lacl cannot be combined with --box or --term", hint="put the box and the terms into the query"
         )
-    if antimeridian and box is None:
-        raise InputError("--antimeridian needs --box", where="--antimeridian", hint="add --box MIN_X MIN_Y MAX_X MAX_Y")
+    if crosses_antimeridian and box is None:
+        hint = "add --box MIN_X MIN_Y MAX_X MAX_Y"
+        raise InputError("--crosses-antimeridian needs --box", where="--crosses-antimeridian", hint=hint)
     text = _read_text(lacl[1:]) if lacl is not None and lacl.startswith("@") else lacl
     if register:
-        _check(url, text, box, antimeridian)
-    known = registered_client(url, "subscriber", subscriber) if register else entity_client(url, subscriber)
-    with known or register_entity(url, "subscriber", subscriber, {}) as client:
-        subscription = client.subscribe(text, box=box, crosses_antimeridian=antimeridian, terms=term or (), id=id)
+        _check(url, text, box, crosses_antimeridian)
+    terms, crosses = term or (), crosses_antimeridian
+    with _connect(url, subscriber, register) as client:
+        if replace and id is not None:
+            client.replace(id, text, box=box, crosses_antimeridian=crosses, terms=terms)
+            subscription = id
+        else:
+            subscription = client.subscribe(text, box=box, crosses_antimeridian=crosses, terms=terms, id=id)
     print_result({"id": subscription}, subscription, as_json=as_json)
 
 
 def unsubscribe(
-    id: Annotated[str, typer.Argument(metavar="ID", help="Id of the subscription.")],
     subscriber: Annotated[str, typer.Option(help="Id of the subscriber, or full name of a visitor.")],
+    id: Annotated[str | None, typer.Argument(metavar="ID", help="Id of the subscription.")] = None,
+    file: Annotated[str | None, typer.Option(metavar="FILE|-", help="Many ids, one in each line; - is stdin.")] = None,
     as_json: Json = False,
     url: Url = None,
 ) -> None:
-    """Remove a subscription. Letters already in the mailbox stay there.
+    """Remove a subscription, or many. Letters already in the mailbox stay there.
 
     Example: roamcast unsubscribe --subscriber anna 71f29e6e24204acca0956de0fd253240
+
+    Example: roamcast unsubscribe --subscriber anna --file ids.txt
     """
+    if (id is None) == (file is None):
+        raise InputError("nothing to remove, or too much", hint="pass the id of a subscription, or --file with ids")
     with entity_client(url, subscriber) as client:
-        client.unsubscribe(id)
-    print_result({"id": id}, f"removed subscription {id}", as_json=as_json)
+        if file is not None:
+            unsubscribe_file(client, file, as_json=as_json)
+        elif id is not None:
+            client.unsubscribe(id)
+            print_result({"id": id}, f"removed subscription {id}", as_json=as_json)
 
 
 def pull(
@@ -100,7 +134,7 @@ def pull(
         for page in pages:
             letters = page[:remaining]
             for letter in letters:
-                typer.echo(json.dumps(asdict(letter), ensure_ascii=False))
+                typer.echo(json.dumps(_letter_fields(letter), ensure_ascii=False))
             sys.stdout.flush()  # a letter that could not be printed is not acknowledged
             if not no_ack:
                 client.acknowledge(letters[-1])
@@ -141,7 +175,12 @@ def send(
     print_result(asdict(receipt), f"sent letter {receipt.number} to {receipt.receiver}", as_json=as_json)
 
 
-def _check(url: str | None, text: str | None, box: BoxOption | None, antimeridian: bool) -> None:
+def _connect(url: str | None, subscriber: str, register: bool) -> Client:
+    known = registered_client(url, "subscriber", subscriber) if register else entity_client(url, subscriber)
+    return known or register_entity(url, "subscriber", subscriber, {})
+
+
+def _check(url: str | None, text: str | None, box: BoxOption | None, crosses_antimeridian: bool) -> None:
     """Refuse what the node would refuse, before anything is registered. Place names cannot be checked here."""
     from roamcast.coordinates import COORDINATES
     from roamcast.lacl import check, parse
@@ -152,7 +191,7 @@ def _check(url: str | None, text: str | None, box: BoxOption | None, antimeridia
     if text is not None:
         check(parse(text), space=space)
     elif box is not None and space is not None:
-        space.check_box(Box(*box), crosses_antimeridian=antimeridian)
+        space.check_box(Box(*box), crosses_antimeridian=crosses_antimeridian)
 
 
 def _read_text(file: str) -> str:
@@ -163,6 +202,12 @@ def _read_text(file: str) -> str:
         raise InputError(
             f"cannot read: {reason}", where=file, hint="@ must be followed by the path of a UTF-8 text file"
         ) from error
+
+
+def _letter_fields(letter: Letter) -> dict[str, object]:
+    """The fields that the API returns: those of an event, or those of a message."""
+    others = ("title", "message") if letter.title is None else ("subscription", "event", "why")
+    return {name: value for name, value in asdict(letter).items() if name not in others}
 
 
 def _pages(client: Client, seconds: float) -> Iterator[list[Letter]]:

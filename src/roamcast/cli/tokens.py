@@ -1,95 +1,43 @@
-"""Tokens of the entities that were registered from this machine, and clients that use them."""
+"""Clients of commands, with the tokens that are stored on this machine.
+
+The client package is imported when a command runs: httpx is slow to import.
+"""
 
 from __future__ import annotations
 
-import fcntl
-import json
-import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from roamcast.cli.options import client_defaults
-from roamcast.durable import storage_errors, write_atomic
-from roamcast.errors import AuthenticationError, ConflictError, CorruptionError, InputError, NotFoundError
+from roamcast.durable import storage_errors
+from roamcast.errors import AuthenticationError, ConflictError, InputError, NotFoundError
 
 if TYPE_CHECKING:
     from roamcast.client import Client
     from roamcast.client.calls import Attributes
+    from roamcast.client.tokens import TokenFile
 
 __all__ = [
-    "EntityKind", "TokenFile", "anonymous_client", "entity_client", "entity_or_operator_client", "operator_client",
-    "operator_or_entity_client", "register_entity", "registered_client",
+    "EntityKind", "anonymous_client", "entity_client", "entity_or_operator_client", "node_url", "operator_client",
+    "operator_or_entity_client", "register_entity", "registered_client", "stored_tokens",
 ]  # fmt: skip
 
 EntityKind = Literal["source", "subscriber"]
 
-_FORMAT: Final = "roamcast-tokens/1"
 _DELAYS: Final = (0.1, 0.4)  # seconds between attempts; short, as a user is waiting
 
 
-class TokenFile:
-    """A JSON file with tokens by node URL and entity id, readable by its owner only.
+def stored_tokens() -> TokenFile:
+    """The tokens that are stored on this machine."""
+    from roamcast.client.tokens import TokenFile
 
-    `localhost`, `127.0.0.1` and `[::1]` are the same node.
-    """
-
-    def __init__(self, path: Path | None = None) -> None:
-        self.path = path or client_defaults().tokens
-
-    def get(self, url: str, id: str) -> str | None:
-        return self._read().get(_key(url, id))
-
-    def urls(self, id: str) -> list[str]:
-        """The nodes for which a token of this id is stored."""
-        return sorted(url for url, known in map(_split_key, self._read()) if known == id)
-
-    def ids(self, url: str) -> list[str]:
-        """The ids whose tokens for this node are stored."""
-        return sorted(id for known, id in map(_split_key, self._read()) if known == _filed_url(url))
-
-    def put(self, url: str, id: str, obtain: Callable[[], str]) -> None:
-        """Store the token that `obtain` returns. It is called once the file is known to be writable: a node shows a
-        token only once.
-        """
-        with storage_errors(self.path), self._lock():
-            tokens = self._read()
-            self._write(tokens)
-            self._write({**tokens, _key(url, id): obtain()})
-
-    def remove(self, url: str, id: str) -> None:
-        with storage_errors(self.path), self._lock():
-            self._write({key: token for key, token in self._read().items() if key != _key(url, id)})
-
-    def _write(self, tokens: Mapping[str, str]) -> None:
-        content = json.dumps({"format": _FORMAT, "tokens": tokens}, indent=1)
-        write_atomic(self.path, content.encode(), private=True)
-
-    @contextmanager
-    def _lock(self) -> Iterator[None]:
-        """Exclude other commands: a token that is overwritten cannot be recovered."""
-        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with self.path.with_name(self.path.name + ".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
-
-    def _read(self) -> dict[str, str]:
-        try:
-            with storage_errors(self.path):
-                text = self.path.read_text() if self.path.exists() else json.dumps({"format": _FORMAT, "tokens": {}})
-            content = json.loads(text)
-            if content["format"] != _FORMAT:
-                raise ValueError(f"format {content['format']!r}")
-            return {_key(*_split_key(key)): str(token) for key, token in content["tokens"].items()}
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            hint = "repair it, or set ROAMCAST_TOKENS to another file"
-            raise CorruptionError("not a token file", where=str(self.path), hint=hint) from error
+    return TokenFile()
 
 
 def node_url(url: str | None) -> str:
     """The node to call: --url, ROAMCAST_URL, the settings file, or the default."""
+    from roamcast.client.defaults import client_defaults
+
     return url or client_defaults().url
 
 
@@ -105,7 +53,7 @@ def entity_client(url: str | None, id: str) -> Client:
 
     A full name (domain.host.id) is a subscriber of another domain that was migrated to this node from here.
     """
-    url, tokens = node_url(url), TokenFile()
+    url, tokens = node_url(url), stored_tokens()
     token = tokens.get(url, id)
     if token is None:
         hint = f"register it with `roamcast register subscriber {id}` or `roamcast register source {id}`"
@@ -123,7 +71,7 @@ def entity_client(url: str | None, id: str) -> Client:
 def registered_client(url: str | None, kind: EntityKind, id: str) -> Client | None:
     """Like `entity_client`, but None if the token is missing or no longer valid."""
     url = node_url(url)
-    token = TokenFile().get(url, id)
+    token = stored_tokens().get(url, id)
     if token is None or (known := _entity_of(url, token)) is None:
         return None
     if known != kind:
@@ -135,7 +83,7 @@ def register_entity(
     url: str | None, kind: EntityKind, id: str, attributes: Attributes, x: float | None = None, y: float | None = None
 ) -> Client:
     """Register an entity, store its token and return its client. Raises ConflictError if the id is taken."""
-    url, tokens = node_url(url), TokenFile()
+    url, tokens = node_url(url), stored_tokens()
     client = anonymous_client(url)
     call = client.register_source if kind == "source" else client.register_subscriber
     try:
@@ -169,15 +117,17 @@ def operator_or_entity_client(url: str | None, id: str | None, token_file: Path 
 
 def entity_or_operator_client(url: str | None, id: str, token_file: Path | None, data: Path | None) -> Client:
     """The client of an entity, unless its token is not stored but the operator's is, or that is passed explicitly."""
-    has_token = TokenFile().get(node_url(url), id) is not None
+    has_token = stored_tokens().get(node_url(url), id) is not None
     if token_file is None and (has_token or not _operator_token_path(None, data).is_file()):
         return entity_client(url, id)
     return operator_client(url, token_file, data)
 
 
-def _operator_token_path(token_file: Path | None, data: Path | None) -> Path:
+def _operator_token_path(path: Path | None, data: Path | None) -> Path:
+    from roamcast.client.defaults import client_defaults
+
     defaults = client_defaults()
-    return token_file or defaults.operator_token_file or (data or defaults.data) / "operator.token"
+    return path or defaults.operator_token_file or (data or defaults.data) / "operator.token"
 
 
 def _entity_of(url: str, token: str) -> str | None:
@@ -187,16 +137,3 @@ def _entity_of(url: str, token: str) -> str | None:
             return str(client.me()["kind"])
     except AuthenticationError:
         return None
-
-
-def _filed_url(url: str) -> str:
-    return re.sub(r"(?i)^(https?://)(localhost|\[::1\])(?=:|$)", r"\g<1>127.0.0.1", url.rstrip("/"))
-
-
-def _key(url: str, id: str) -> str:
-    return f"{_filed_url(url)} {id}"
-
-
-def _split_key(key: str) -> tuple[str, str]:
-    url, _, id = key.rpartition(" ")
-    return url, id

@@ -2,10 +2,19 @@
 
 from roamcast.client.async_client import AsyncClient
 from roamcast.client.client import Client
-from roamcast.client.values import Binding, Letter, LetterTrace, PublishReceipt, SendReceipt, Subscription
+from roamcast.client.values import (
+    Binding,
+    Letter,
+    LetterTrace,
+    MailboxLetters,
+    PublishReceipt,
+    SendReceipt,
+    Subscription,
+    SubscriptionResult,
+)
 from roamcast.errors import UncertainError
 
 __all__ = [
-    "AsyncClient", "Binding", "Client", "Letter", "LetterTrace", "PublishReceipt", "SendReceipt", "Subscription",
-    "UncertainError",
+    "AsyncClient", "Binding", "Client", "Letter", "LetterTrace", "MailboxLetters", "PublishReceipt", "SendReceipt",
+    "Subscription", "SubscriptionResult", "UncertainError",
 ]  # fmt: skip

@@ -7,33 +7,42 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, Literal, TypeVar
 from urllib.parse import quote
 
-from roamcast.client.flow import ApiRequest, Flow, exchange, json_body
+from roamcast.client.ack_group import AckGroup
+from roamcast.client.flow import ApiRequest, Flow, error_from_json, exchange, json_body
 from roamcast.client.mailbox import MailboxAccess
 from roamcast.client.remote_publishing import RemotePublishing
+from roamcast.client.tokens import TokenFile
 from roamcast.client.values import (
     Binding,
     Letter,
+    MailboxLetters,
     PublishReceipt,
     Subscription,
+    SubscriptionResult,
     binding_from_json,
     letter_from_json,
     subscription_from_json,
 )
-from roamcast.errors import InputError, UnavailableError
+from roamcast.errors import AuthenticationError, ConflictError, InputError, UnavailableError
+from roamcast.security.tokens import new_token
 
-__all__ = ["DELAYS", "ApiCalls", "Attributes", "Events"]
+__all__ = ["DELAYS", "ApiCalls", "Attributes", "EntityKind", "Events"]
 
 DELAYS = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0)
 """Default seconds between attempts: enough for a node that restarts within ten seconds."""
 
 _MAX_NUMBERS = 10_000  # that one request can reserve
+_BULK = 5_000  # subscriptions in a request
+_BULK_TIME = 50.0  # seconds more that such a request may take
 _MAX_AHEAD = 1_000  # that are reserved beyond what is needed
 
 T = TypeVar("T")
 
+EntityKind = Literal["source", "subscriber"]
 Attributes = Mapping[str, str | float | bool]
 Events = Mapping[str, Any] | Iterable[Mapping[str, Any]]
 
@@ -47,6 +56,7 @@ class ApiCalls:
         self.delays = delays
         self.mailbox = MailboxAccess(lambda: self._token, name, delays)
         self._remote = RemotePublishing(lambda: self._token, delays)
+        self.processed = AckGroup()
         self._numbers: deque[int] = deque()
         self._last_numbers: list[int] = []  # that were handed out
         self._reserve = 1
@@ -58,12 +68,51 @@ class ApiCalls:
         return None if self._has_name else self._token
 
     def register(
-        self, kind: str, id: str, attributes: Attributes | None, x: float | None, y: float | None
+        self,
+        kind: EntityKind,
+        id: str,
+        attributes: Attributes | None,
+        x: float | None,
+        y: float | None,
+        token: str | None = None,
     ) -> Flow[str]:
-        body = json_body(_without_none(id=id, attributes=attributes, x=x, y=y))
-        request = ApiRequest("POST", f"/v1/{kind}s", body, repeatable=False)
-        self._token = token = yield from exchange(request, self.delays, lambda reply: str(reply["token"]))
-        return token
+        # The token is chosen here, so that a retry after a lost response is the same registration.
+        body = json_body(_without_none(id=id, attributes=attributes, x=x, y=y, token=token or new_token()))
+        request = ApiRequest("POST", f"/v1/{kind}s", body, token="")
+        self._token = registered = yield from exchange(request, self.delays, lambda reply: str(reply["token"]))
+        return registered
+
+    def connect(
+        self,
+        kind: EntityKind,
+        id: str,
+        attributes: Attributes | None,
+        x: float | None,
+        y: float | None,
+        url: str,
+        tokens: TokenFile,
+    ) -> Flow[None]:
+        """Act as an entity of this machine, with its stored token. Registers it, the first time.
+
+        The token is stored before the entity is registered with it: a crash in between does no harm. Programs that do
+        this at the same time get the same token.
+        """
+        is_new = tokens.get(url, id) is None
+        self._token = token = tokens.get_or_create(url, id)
+        try:
+            known = (yield from self.me())["kind"]
+        except AuthenticationError:  # it was never registered, or the data of the node was deleted
+            try:
+                yield from self.register(kind, id, attributes, x, y, token)
+            except (ConflictError, InputError) as error:
+                if is_new:
+                    tokens.remove(url, id)
+                if isinstance(error, ConflictError):
+                    error.hint = f"use another id, or set ROAMCAST_TOKENS to the file with its token, not {tokens.path}"
+                raise
+            return
+        if known != kind:
+            raise ConflictError(f"{id} is a {known}", where=id, hint=f"use another id for the {kind}")
 
     def me(self) -> Flow[dict[str, Any]]:
         return self._call(ApiRequest("GET", "/v1/me"), dict)
@@ -92,7 +141,7 @@ class ApiCalls:
     def entity(self, id: str) -> Flow[dict[str, Any]]:
         return self._call(ApiRequest("GET", f"/v1/entities/{_quoted(id)}"), dict)
 
-    def publish(self, events: Events, at: str | None) -> Flow[PublishReceipt]:
+    def publish(self, events: Events, domain: str | None) -> Flow[PublishReceipt]:
         batch = [dict(events)] if isinstance(events, Mapping) else [dict(event) for event in events]
         if not batch:
             raise InputError("no events to publish", where="events", hint="pass at least one")
@@ -101,7 +150,9 @@ class ApiCalls:
         for event, number in zip(unnumbered, numbers, strict=True):
             event["seq"] = number
         body = json_body(batch)
-        request = ApiRequest("POST", "/v1/events", body) if at is None else (yield from self._remote.request(at, body))
+        request = ApiRequest("POST", "/v1/events", body)
+        if domain is not None:
+            request = yield from self._remote.request(domain, body)
         try:
             return (
                 yield from exchange(
@@ -154,16 +205,44 @@ class ApiCalls:
         terms: Iterable[str],
         id: str | None,
     ) -> Flow[str]:
-        region: dict[str, object] | None = None
-        if box is not None:
-            if len(box) != 4:
-                raise InputError("a box is four numbers", where="box", hint="pass (min_x, min_y, max_x, max_y)")
-            region = dict(zip(("min_x", "min_y", "max_x", "max_y"), box, strict=True))
-        if crosses_antimeridian:
-            region = {**(region or {}), "crosses_antimeridian": True}
         # The id is chosen here, so that a retry after a lost response is the same subscription.
-        fields = _without_none(id=id or uuid.uuid4().hex, lacl=lacl, region=region, terms=_as_list(terms) or None)
+        fields = {"id": id or uuid.uuid4().hex, **_query_fields(lacl, box, crosses_antimeridian, terms)}
         return self._call(ApiRequest("POST", "/v1/subscriptions", json_body(fields)), lambda reply: str(reply["id"]))
+
+    def subscribe_many(
+        self, subscriptions: Iterable[Mapping[str, Any]], all_or_none: bool, key: str | None
+    ) -> Flow[list[SubscriptionResult]]:
+        rows = list(subscriptions)
+        results: list[SubscriptionResult] = []
+        key = key or uuid.uuid4().hex  # so that a retry after a lost response adds nothing twice
+        size = max(1, len(rows)) if all_or_none else _BULK
+        for first in range(0, len(rows), size):
+            parameters = {"idempotency_key": f"{key}:{first}", "all_or_none": str(all_or_none).lower()}
+            body = json_body(rows[first : first + size])
+            request = ApiRequest("POST", "/v1/subscriptions", body, parameters, extra_time=_BULK_TIME)
+            results += yield from self._call(request, partial(_results, first))
+        return results
+
+    def replace(
+        self,
+        id: str,
+        lacl: str | None,
+        box: Sequence[float] | None,
+        crosses_antimeridian: bool,
+        terms: Iterable[str],
+    ) -> Flow[bool]:
+        body = json_body(_query_fields(lacl, box, crosses_antimeridian, terms))
+        request = ApiRequest("PUT", f"/v1/subscriptions/{_quoted(id)}", body)
+        return self._call(request, lambda reply: bool(reply["replaced"]))
+
+    def unsubscribe_many(self, ids: Iterable[str]) -> Flow[list[SubscriptionResult]]:
+        rows = list(ids)
+        results: list[SubscriptionResult] = []
+        for first in range(0, len(rows), _BULK):
+            body = json_body({"ids": rows[first : first + _BULK]})
+            request = ApiRequest("POST", "/v1/subscriptions/remove", body, extra_time=_BULK_TIME)
+            results += yield from self._call(request, partial(_results, first))
+        return results
 
     def unsubscribe(self, id: str) -> Flow[None]:
         return self._call(ApiRequest("DELETE", f"/v1/subscriptions/{_quoted(id)}"), _nothing, gone=404)
@@ -183,7 +262,7 @@ class ApiCalls:
             subscriptions += page
         return subscriptions
 
-    def explain(self, id: str, event: Mapping[str, Any]) -> Flow[dict[str, Any]]:
+    def explain_match(self, id: str, event: Mapping[str, Any]) -> Flow[dict[str, Any]]:
         request = ApiRequest("POST", f"/v1/subscriptions/{_quoted(id)}/explain", json_body(dict(event)))
         return self._call(request, dict)
 
@@ -199,11 +278,23 @@ class ApiCalls:
             lambda reply: [letter_from_json(letter) for letter in reply["letters"]],
         )
 
+    def pull_many(self, acks: Mapping[str, int], limit: int, wait: float) -> Flow[dict[str, MailboxLetters]]:
+        if not acks:
+            raise InputError("no mailboxes to pull", where="acks", hint="pass the token of at least one")
+        body = json_body([{"token": token, "through": ack, "limit": limit} for token, ack in acks.items()])
+        request = ApiRequest("POST", "/v1/mailboxes/pull", body, parameters={"wait": wait}, extra_time=wait)
+        return exchange(request, self.delays, lambda reply: _mailboxes_from_json(acks, reply["mailboxes"]))
+
     def acknowledge(self, through: int | Letter) -> Flow[int]:
+        return self.mailbox.call(lambda: self._acknowledgement(through), _acknowledged)
+
+    def acknowledge_once(self, through: int) -> Flow[int]:
+        """Without retries."""
+        return exchange(self._acknowledgement(through), (), _acknowledged)
+
+    def _acknowledgement(self, through: int | Letter) -> ApiRequest:
         body = json_body({"through": through.offset if isinstance(through, Letter) else through})
-        return self.mailbox.call(
-            lambda: self.mailbox.request("POST", "/v1/mailbox/ack", body), lambda reply: int(reply["acknowledged"])
-        )
+        return self.mailbox.request("POST", "/v1/mailbox/ack", body)
 
     def scene(self) -> Flow[dict[str, Any]]:
         return exchange(ApiRequest("GET", "/v1/scene"), self.delays, dict)
@@ -239,6 +330,32 @@ class ApiCalls:
         return mailbox.call(lambda: replace(request, url=mailbox.url, token=mailbox.mailbox_token), read, gone)
 
 
+def _query_fields(
+    lacl: str | None, box: Sequence[float] | None, crosses_antimeridian: bool, terms: Iterable[str]
+) -> dict[str, object]:
+    if box is not None and len(box) != 4:
+        raise InputError("a box is four numbers", where="box", hint="pass (min_x, min_y, max_x, max_y)")
+    return _without_none(
+        lacl=lacl,
+        box=None if box is None else list(box),
+        crosses_antimeridian=crosses_antimeridian or None,
+        terms=_as_list(terms) or None,
+    )
+
+
+def _results(first: int, reply: Any) -> list[SubscriptionResult]:
+    """Rows of the node's response. `first`: how many rows earlier requests had."""
+    results = []
+    for number, row in enumerate(reply["subscriptions"], first):
+        error = row.get("error")
+        if error is not None:
+            error = error_from_json(error)
+            _, bracket, field = (error.where or "").partition("]")
+            error.where = f"subscriptions[{number}]{field}" if bracket else error.where
+        results.append(SubscriptionResult(row.get("id"), error is None and row.get("new", True), error))
+    return results
+
+
 def _quoted(text: str) -> str:
     return quote(text, safe="")
 
@@ -254,3 +371,18 @@ def _as_list(texts: Iterable[str]) -> list[str]:
 
 def _nothing(reply: object) -> None:
     return None
+
+
+def _acknowledged(reply: Mapping[str, Any]) -> int:
+    return int(reply["acknowledged"])
+
+
+def _mailboxes_from_json(tokens: Iterable[str], mailboxes: Sequence[Mapping[str, Any]]) -> dict[str, MailboxLetters]:
+    """Those with letters or an error."""
+    by_token: dict[str, MailboxLetters] = {}
+    for token, fields in zip(tokens, mailboxes, strict=True):
+        if "error" in fields:
+            by_token[token] = MailboxLetters((), 0, error_from_json(fields["error"]))
+        elif fields["letters"]:
+            by_token[token] = MailboxLetters(tuple(map(letter_from_json, fields["letters"])), fields["waiting"])
+    return by_token

@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import httpx
 
-from roamcast.client.calls import DELAYS, ApiCalls, Attributes, Events
+from roamcast.client.calls import DELAYS, ApiCalls, Attributes, EntityKind, Events
+from roamcast.client.defaults import DEFAULT_URL, client_defaults
 from roamcast.client.streams import DemandStream, LetterStream
-from roamcast.client.transport import DEFAULT_URL, Transport, check_url
-from roamcast.client.values import Binding, Letter, LetterTrace, PublishReceipt, SendReceipt, Subscription
-from roamcast.errors import ElsewhereError
+from roamcast.client.tokens import TokenFile
+from roamcast.client.transport import Transport, check_url
+from roamcast.client.values import (
+    Binding,
+    Letter,
+    LetterTrace,
+    MailboxLetters,
+    PublishReceipt,
+    SendReceipt,
+    Subscription,
+    SubscriptionResult,
+)
+from roamcast.errors import ElsewhereError, RoamcastError
 
 __all__ = ["Client"]
 
@@ -23,9 +34,11 @@ __all__ = ["Client"]
 class Client:
     """Talks to one node as one entity, identified by its token.
 
+    `connect_subscriber` and `connect_source` keep the token for you: a program that uses them can be restarted.
+
     A call that fails because the node is unreachable or answers 5xx is retried after each of `delays` seconds. Retries
-    never repeat an effect; registration, where that could happen, is not retried. Errors of the node are raised as the
-    same class. Several clients can share one `http`, which then stays open.
+    never repeat an effect. Errors of the node are raised as the same class. Several clients can share one `http`, which
+    then stays open.
 
     With `name`, the full name of a subscriber of any domain, the given node is one that the subscriber visits: the
     first call migrates the mailbox there. The token itself is not sent then, only proofs made from it. Calls about its
@@ -46,6 +59,65 @@ class Client:
     ) -> None:
         self._calls = ApiCalls(token, delays, name)
         self._transport = Transport(url, self._calls, timeout, http, ca)
+
+    @classmethod
+    def connect_subscriber(
+        cls,
+        id: str,
+        url: str | None = None,
+        *,
+        attributes: Attributes | None = None,
+        x: float | None = None,
+        y: float | None = None,
+        tokens: Path | str | None = None,
+        ca: Path | str | None = None,
+        timeout: float = 10.0,
+    ) -> Self:
+        """A client that acts as this subscriber, whenever it is called again on this machine.
+
+        The first call registers the subscriber, with these attributes and position. Its token is kept in the file
+        `tokens`, which the commands of roamcast use too. The defaults of this and of `url` are ROAMCAST_TOKENS,
+        ROAMCAST_URL or the settings file. Raises ConflictError if the id was registered elsewhere, or as a source.
+        """
+        return cls._connect("subscriber", id, url, attributes, x, y, tokens, ca, timeout)
+
+    @classmethod
+    def connect_source(
+        cls,
+        id: str,
+        url: str | None = None,
+        *,
+        attributes: Attributes | None = None,
+        x: float | None = None,
+        y: float | None = None,
+        tokens: Path | str | None = None,
+        ca: Path | str | None = None,
+        timeout: float = 10.0,
+    ) -> Self:
+        """A client that acts as this source, whenever it is called again on this machine: see `connect_subscriber`."""
+        return cls._connect("source", id, url, attributes, x, y, tokens, ca, timeout)
+
+    @classmethod
+    def _connect(
+        cls,
+        kind: EntityKind,
+        id: str,
+        url: str | None,
+        attributes: Attributes | None,
+        x: float | None,
+        y: float | None,
+        tokens: Path | str | None,
+        ca: Path | str | None,
+        timeout: float,
+    ) -> Self:
+        client = cls(url or client_defaults().url, ca=ca, timeout=timeout)
+        store = TokenFile(None if tokens is None else Path(tokens))
+        try:
+            client._transport.run(client._calls.connect(kind, id, attributes, x, y, client.url, store))
+        except BaseException:
+            client.close()
+            raise
+        return client
 
     @property
     def url(self) -> str:
@@ -108,17 +180,17 @@ class Client:
         """Erase the entity's position and binding history."""
         self._transport.run(self._calls.forget_position())
 
-    def publish(self, events: Events, *, at: str | None = None) -> PublishReceipt:
+    def publish(self, events: Events, *, domain: str | None = None) -> PublishReceipt:
         """Publish one event or several, all or none. They are on the node's disk when this returns.
 
         An event is a mapping with any of `time`, `x`, `y`, `terms`, `readings`, `id`, `seq`. Events without `seq` get
         sequence numbers reserved for this client, so that a retry cannot duplicate them. Do not mix them with numbers
         of your own for the same source.
 
-        `at` is the domain of a peer to publish at; `x` and `y` are required then. The same event, by sequence number,
-        published at several nodes counts once. The token is not sent there, only a proof made from it.
+        With `domain`, they are published at the peer of that domain; `x` and `y` are required then. The same event, by
+        sequence number, published at several nodes counts once. The token is not sent there, only a proof made from it.
         """
-        return self._transport.run(self._calls.publish(events, at))
+        return self._transport.run(self._calls.publish(events, domain))
 
     def reserve_numbers(self, count: int) -> list[int]:
         """Reserve sequence numbers, in rising order, for events that may be published several times or at several
@@ -153,6 +225,41 @@ class Client:
         """
         return self._transport.run(self._calls.subscribe(lacl, box, crosses_antimeridian, terms, id))
 
+    def subscribe_many(
+        self,
+        subscriptions: Iterable[Mapping[str, Any]],
+        *,
+        all_or_none: bool = False,
+        idempotency_key: str | None = None,
+    ) -> list[SubscriptionResult]:
+        """Add many subscriptions. Each is a mapping with the fields of the HTTP API: `lacl`, or `box` and `terms`;
+        and `id`, which is random by default.
+
+        Each is added or refused on its own; the results are in the same order. With `all_or_none`, nothing is added if
+        one is refused; then there is a limit (10,000), and the error is raised. Calls with the same `idempotency_key`
+        and the same subscriptions add them once.
+        """
+        return self._transport.run(self._calls.subscribe_many(subscriptions, all_or_none, idempotency_key))
+
+    def replace(
+        self,
+        id: str,
+        lacl: str | None = None,
+        *,
+        box: Sequence[float] | None = None,
+        crosses_antimeridian: bool = False,
+        terms: Iterable[str] = (),
+    ) -> bool:
+        """Give a subscription another query, as in `subscribe`, without a gap. False if it has this one already.
+
+        Each event is matched with the old query or with the new one; those published after this returns, with the new.
+        """
+        return self._transport.run(self._calls.replace(id, lacl, box, crosses_antimeridian, terms))
+
+    def unsubscribe_many(self, ids: Iterable[str]) -> list[SubscriptionResult]:
+        """Remove many subscriptions. Results are in the same order; one that does not exist has a NotFoundError."""
+        return self._transport.run(self._calls.unsubscribe_many(ids))
+
     def unsubscribe(self, id: str) -> None:
         """Remove a subscription. Letters that are in the mailbox stay there."""
         self._transport.run(self._calls.unsubscribe(id))
@@ -172,9 +279,9 @@ class Client:
         """The sources a subscription has been bound to, newest first, without the first `skip`."""
         return self._transport.run(self._calls.bindings(id, limit, skip))
 
-    def explain(self, id: str, event: Mapping[str, Any]) -> dict[str, Any]:
+    def explain_match(self, id: str, event: Mapping[str, Any]) -> dict[str, Any]:
         """Why an event does or would match a subscription: `matches`, and `checks` with `holds` and `why` each."""
-        return self._transport.run(self._calls.explain(id, event))
+        return self._transport.run(self._calls.explain_match(id, event))
 
     def pull(self, *, limit: int = 100, after: int = 0, wait: float = 0.0) -> list[Letter]:
         """The next letters after offset `after`, without acknowledging them. Waits up to `wait` seconds for the first.
@@ -183,6 +290,15 @@ class Client:
         """
         return self._transport.run(self._calls.pull(limit, after, wait))
 
+    def pull_many(self, acks: Mapping[str, int], *, limit: int = 100, wait: float = 0.0) -> dict[str, MailboxLetters]:
+        """Acknowledge and pull many mailboxes of this node in one request, for a host of many subscribers.
+
+        `acks` has the token of each mailbox, and the offset to acknowledge through before; 0 acknowledges nothing.
+        Returns, by token, the mailboxes that have letters or cannot be pulled. If there is none, waits up to `wait`
+        seconds for the first letter. Thousands of mailboxes need a client with a token: that of any entity of the node.
+        """
+        return self._transport.run(self._calls.pull_many(acks, limit, wait))
+
     def acknowledge(self, through: int | Letter) -> int:
         """Delete the letters up to and including this one. Returns how many were deleted."""
         return self._transport.run(self._calls.acknowledge(through))
@@ -190,24 +306,31 @@ class Client:
     def letters(self, *, after: int = 0, ack: bool = True) -> Iterator[Letter]:
         """All letters after offset `after`, each once, as they arrive, until the client is closed.
 
-        Reconnects where necessary. With `ack` each letter is acknowledged when the next is requested, so that a crash
-        while one is being processed loses nothing.
+        Reconnects where necessary. With `ack`, a letter counts as processed when the next is requested. Processed
+        letters are acknowledged together: before waiting for more, after 500 letters or a second, and at the end of the
+        loop or of the client. A crash loses nothing: what was not acknowledged comes again.
         """
-        mailbox = self._calls.mailbox
+        mailbox, processed = self._calls.mailbox, self._calls.processed
         stream = LetterStream(after, self._calls.delays, mailbox)
         self._transport.run(mailbox.ensure_arrived())
         while True:
             try:
-                with closing(self._transport.listen(stream)) as letters:
-                    for letter in letters:
-                        yield letter
-                        if ack and not self._transport.is_closed:
-                            self.acknowledge(letter)
+                with closing(self._transport.listen_in_batches(stream)) as batches:
+                    for letters in batches:
+                        for letter in letters:
+                            if self._transport.is_closed:
+                                return
+                            yield letter
+                            if ack and processed.add(letter.offset):
+                                self._acknowledge_processed()
+                        self._acknowledge_processed()
                 return
             except ElsewhereError:
                 if mailbox.has_answered:
                     raise
                 self._transport.run(mailbox.arrive(None))
+            finally:
+                self._acknowledge_processed(once=True)
 
     def send(
         self, to: str, message: Any, *, title: str = "", ttl: float | None = None, number: int | None = None
@@ -274,8 +397,23 @@ class Client:
         return self._transport.run(self._calls.health())
 
     def close(self) -> None:
-        """End all streams and close the connections."""
+        """Acknowledge the letters that were processed, end all streams and close the connections."""
+        self._acknowledge_processed(once=True)
         self._transport.close()
+
+    def _acknowledge_processed(self, *, once: bool = False) -> None:
+        """Acknowledge the letters that `letters` returned and that were processed.
+
+        With `once` there is one attempt, which may fail: the letters come again.
+        """
+        through = self._calls.processed.take()
+        if not through or self._transport.is_closed:
+            return
+        if not once:
+            self.acknowledge(through)
+            return
+        with suppress(RoamcastError, RuntimeError):  # RuntimeError: the `http` of this client was closed
+            self._transport.run(self._calls.acknowledge_once(through))
 
     def __enter__(self) -> Self:
         return self

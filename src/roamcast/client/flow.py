@@ -11,11 +11,14 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
+import orjson
+
 from roamcast import errors
 from roamcast.errors import ElsewhereError, InputError, RoamcastError, UnavailableError
 
 __all__ = [
-    "ApiRequest", "ApiResponse", "Flow", "NoResponse", "Outcome", "Pause", "error_from", "exchange", "json_body",
+    "ApiRequest", "ApiResponse", "Flow", "NoResponse", "Outcome", "Pause", "error_from", "error_from_json",
+    "exchange", "json_body",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -104,7 +107,7 @@ def exchange(
 
 def _read_body(response: ApiResponse, read: Callable[[Any], T]) -> T:
     try:
-        return read(json.loads(response.body) if response.body else None)
+        return read(orjson.loads(response.body) if response.body else None)
     except (ValueError, LookupError, TypeError):
         raise _not_a_node(response) from None
 
@@ -125,20 +128,24 @@ def error_from(outcome: Outcome) -> RoamcastError:
             hint="check the address, and that the node is running: `roamcast up`",
         )
     try:
-        fields = json.loads(outcome.body)["error"]
-        message, where, hint = fields["message"], fields.get("where"), fields.get("hint")
-        if "excerpt" in fields:
-            from roamcast.lacl.errors import LaclError  # imports the parser, which other calls do not need
-
-            at = {"line": fields.get("line"), "column": fields.get("column")}
-            return LaclError(message, where=where, hint=hint, excerpt=fields["excerpt"], **at)
-        kind = _BY_CODE.get(fields["code"], UnavailableError if outcome.status >= 500 else RoamcastError)
-        error = kind(message, where=where, hint=hint)
-        if isinstance(error, ElsewhereError):
-            error.office, error.epoch = fields.get("office"), fields.get("epoch", 0)
-        return error
+        fields = orjson.loads(outcome.body)["error"]
+        return error_from_json(fields, UnavailableError if outcome.status >= 500 else RoamcastError)
     except (ValueError, KeyError, TypeError, UnicodeDecodeError):
         return _not_a_node(outcome)
+
+
+def error_from_json(fields: Mapping[str, Any], unknown: type[RoamcastError] = RoamcastError) -> RoamcastError:
+    """The error in a response; of class `unknown` if its code is."""
+    message, where, hint = fields["message"], fields.get("where"), fields.get("hint")
+    if "excerpt" in fields:
+        from roamcast.lacl.errors import LaclError  # imports the parser, which other calls do not need
+
+        at: dict[str, Any] = {"line": fields.get("line"), "column": fields.get("column")}
+        return LaclError(message, where=where, hint=hint, excerpt=fields["excerpt"], **at)
+    error = _BY_CODE.get(fields["code"], unknown)(message, where=where, hint=hint)
+    if isinstance(error, ElsewhereError):
+        error.office, error.epoch = fields.get("office"), fields.get("epoch", 0)
+    return error
 
 
 def _not_a_node(response: ApiResponse) -> UnavailableError:

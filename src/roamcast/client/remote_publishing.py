@@ -35,7 +35,7 @@ class RemotePublishing:
         if domain == self._home:
             return ApiRequest("POST", "/v1/events", body)
         if domain not in self._urls:
-            raise NotFoundError(f"no peer of domain {domain!r} has joined", where="at", hint="see Client.offices")
+            raise NotFoundError(f"no peer of domain {domain!r} has joined", where="domain", hint="see Client.offices")
         proof = PublishProof.create(token, self._home, self._id, domain)
         return ApiRequest("POST", "/v1/events", body, url=self._urls[domain], token=str(proof))
 

@@ -6,6 +6,9 @@ import json
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
+import orjson
+
+from roamcast.client.ack_group import MAX_LETTERS
 from roamcast.client.flow import ApiRequest, NoResponse, Outcome, error_from
 from roamcast.client.mailbox import MailboxAccess
 from roamcast.client.values import Letter, letter_from_json
@@ -87,7 +90,7 @@ class LetterStream:
     def request(self) -> ApiRequest:
         self._reader = SseReader()
         headers = {"accept": "text/event-stream", "last-event-id": str(self._after)}
-        return self._mailbox.request("GET", "/v1/mailbox/stream", headers=headers)
+        return self._mailbox.request("GET", "/v1/mailbox/stream", headers=headers, parameters={"batch": MAX_LETTERS})
 
     def broken(self, outcome: Outcome) -> tuple[list[Letter], float]:
         self._failures += 1
@@ -100,16 +103,16 @@ class LetterStream:
         """Raises ElsewhereError when the mailbox migrates."""
         self._failures = 0
         self._mailbox.has_answered = True
-        letters = []
+        letters: list[Letter] = []
         for event in self._reader.feed(chunk):
             if event.name == "moved":
                 hint = "migrate again if the subscriber is here now"
                 raise ElsewhereError("the mailbox has migrated", where=self._mailbox.name, hint=hint)
-            if event.name == "letter":
-                letter = letter_from_json(json.loads(event.data))
-                if letter.offset > self._after:
-                    self._after = letter.offset
-                    letters.append(letter)
+            if event.name == "letters":
+                for letter in map(letter_from_json, orjson.loads(event.data)):
+                    if letter.offset > self._after:
+                        self._after = letter.offset
+                        letters.append(letter)
         return letters
 
 

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import re
 import socket
 import ssl
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator
-from contextlib import aclosing, contextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
+from contextlib import aclosing, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Generic, TypeVar
 
 import httpx
 
 from roamcast.client.calls import ApiCalls
+from roamcast.client.defaults import DEFAULT_URL
 from roamcast.client.flow import ApiRequest, ApiResponse, Flow, NoResponse, Outcome, Pause
 from roamcast.client.streams import ServerStream
 from roamcast.errors import InputError
 
-__all__ = ["DEFAULT_URL", "AsyncTransport", "Transport", "check_url"]
-
-DEFAULT_URL = "http://127.0.0.1:8080"
+__all__ = ["AsyncTransport", "Transport", "check_url"]
 
 _STREAM_TIMEOUT = httpx.Timeout(10.0, read=40.0)  # longer than two of the node's heartbeats
 _TOKEN = re.compile(r"[!-~]+")
@@ -124,6 +122,15 @@ class AsyncTransport(_TransportBase[httpx.AsyncClient]):
 
     async def listen(self, stream: ServerStream[T]) -> AsyncGenerator[T, None]:
         """The items of a stream until `close`, reconnecting where necessary."""
+        async with aclosing(self.listen_in_batches(stream)) as batches:
+            async for items in batches:
+                for item in items:
+                    if self.is_closed:
+                        return
+                    yield item
+
+    async def listen_in_batches(self, stream: ServerStream[T]) -> AsyncGenerator[Sequence[T], None]:
+        """As `listen`, with the items that came together."""
         while not self.is_closed and not self._http.is_closed:
             outcome: Outcome = _STREAM_ENDED
             try:
@@ -131,20 +138,18 @@ class AsyncTransport(_TransportBase[httpx.AsyncClient]):
                 async with aclosing(await self._http.send(request, stream=True)) as response:
                     if _is_stream(response):
                         async for chunk in response.aiter_bytes():
-                            for item in stream.feed(chunk):
-                                if self.is_closed:
-                                    return
-                                yield item
+                            if items := stream.feed(chunk):
+                                yield items
+                            if self.is_closed:
+                                return
                     else:
                         await response.aread()
                         outcome = _response(response)
             except httpx.TransportError as error:
                 outcome = _no_response(error)
             items, delay = stream.broken(outcome)
-            for item in items:
-                if self.is_closed:
-                    return
-                yield item
+            if items:
+                yield items
             await asyncio.sleep(delay)
 
     def call_for_each(self, stream: ServerStream[T], callback: Callable[[T], None]) -> asyncio.Task[None]:
@@ -205,13 +210,23 @@ class Transport(_TransportBase[httpx.Client]):
 
     def listen(self, stream: ServerStream[T]) -> Generator[T, None, None]:
         """The items of a stream until `close`, reconnecting where necessary."""
+        with closing(self.listen_in_batches(stream)) as batches:
+            for items in batches:
+                for item in items:
+                    if self.is_closed:
+                        return
+                    yield item
+
+    def listen_in_batches(self, stream: ServerStream[T]) -> Generator[Sequence[T], None, None]:
+        """As `listen`, with the items that came together."""
         while not self.is_closed and not self._http.is_closed:
             outcome: Outcome = _STREAM_ENDED
             try:
                 with self._open(stream.request()) as response:
                     if _is_stream(response):
                         for chunk in response.iter_bytes():
-                            yield from self._while_open(stream.feed(chunk))
+                            if items := stream.feed(chunk):
+                                yield items
                     else:
                         response.read()
                         outcome = _response(response)
@@ -224,7 +239,8 @@ class Transport(_TransportBase[httpx.Client]):
             if self.is_closed:
                 return
             items, delay = stream.broken(outcome)
-            yield from self._while_open(items)
+            if items:
+                yield items
             self._closed.wait(delay)
 
     def call_for_each(self, stream: ServerStream[T], callback: Callable[[T], None]) -> threading.Thread:
@@ -245,9 +261,6 @@ class Transport(_TransportBase[httpx.Client]):
             _interrupt(response)
         if self._owns_http:
             self._http.close()
-
-    def _while_open(self, items: Iterable[T]) -> Iterator[T]:
-        return itertools.takewhile(lambda _: not self.is_closed, items)
 
     @contextmanager
     def _open(self, request: ApiRequest) -> Iterator[httpx.Response]:

@@ -6,13 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from roamcast.errors import RoamcastError
+
 __all__ = [
     "Binding",
     "Letter",
     "LetterTrace",
+    "MailboxLetters",
     "PublishReceipt",
     "SendReceipt",
     "Subscription",
+    "SubscriptionResult",
     "binding_from_json",
     "letter_from_json",
     "subscription_from_json",
@@ -48,6 +52,15 @@ class Letter:
 
 
 @dataclass(frozen=True, slots=True)
+class MailboxLetters:
+    """The next letters of a mailbox, and how many are waiting in it, including these; or why it was not pulled."""
+
+    letters: tuple[Letter, ...]
+    waiting: int
+    error: RoamcastError | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class SendReceipt:
     """A letter that is durable at an office: full names of both sides, and its number from this sender to this
     receiver.
@@ -62,7 +75,7 @@ class SendReceipt:
 class LetterTrace:
     """What became of a letter, as `office` knows.
 
-    `state` is one of: queued, not arrived, held back, readable, acknowledged, expired, no receiver.
+    `state` is one of: queued, not_arrived, held_back, readable, acknowledged, expired, no_receiver.
     """
 
     receiver: str
@@ -73,22 +86,36 @@ class LetterTrace:
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """The current state of a subscription. `text` is its canonical LACL.
+    """The current state of a subscription. `lacl` is its query in canonical form.
 
     `state` is `start` (no source found yet), `active`, `inactive` (its source is gone) or `stop` (its life-control
     does not hold); or, because of other hosts, `starting` (they have not confirmed it yet), `partial` (some do not
     respond) or `unreachable` (those of all its sources do not). `since` is when the state began, in ISO 8601. `why`
-    says why it receives nothing, or not everything; None while active.
+    says why it receives nothing, or not everything; None while active. `peers` are the domains of those other hosts.
     """
 
     id: str
     subscriber: str
-    text: str
+    lacl: str
     plan: str
     state: str
     sources: tuple[str, ...]
     since: str
     why: str | None
+    peers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionResult:
+    """What became of one of many subscriptions to add or to remove.
+
+    `changed`: it was added or removed; False if it existed already. `error` says why it was refused; None if it was
+    not. `id` is None if it was refused before it had one.
+    """
+
+    id: str | None
+    changed: bool
+    error: RoamcastError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,9 +135,9 @@ def letter_from_json(fields: Mapping[str, Any]) -> Letter:
 
 
 def subscription_from_json(fields: Mapping[str, Any]) -> Subscription:
-    names = ("id", "subscriber", "text", "plan", "state")
-    id, subscriber, text, plan, state = (fields[name] for name in names)
-    return Subscription(id, subscriber, text, plan, state, tuple(fields["sources"]), fields["since"], fields["why"])
+    names = ("id", "subscriber", "lacl", "plan", "state", "since", "why")
+    sources, peers = tuple(fields["sources"]), tuple(fields["peers"])
+    return Subscription(**{name: fields[name] for name in names}, sources=sources, peers=peers)
 
 
 def binding_from_json(fields: Mapping[str, Any]) -> Binding:

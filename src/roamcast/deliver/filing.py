@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
 from roamcast.deliver.addressing import elsewhere_error
 from roamcast.deliver.context import OfficeContext
-from roamcast.deliver.mailbox import FiledLetter, Mailbox, plan_filing, take_fitting
-from roamcast.deliver.requests import Acknowledge, Acknowledged, LettersReady, Pull, Pulled
-from roamcast.errors import InputError
+from roamcast.deliver.mailbox import FiledLetter, Mailbox, bytes_in, plan_filing
+from roamcast.deliver.port import Tenure
+from roamcast.deliver.requests import (
+    Acknowledge,
+    Acknowledged,
+    LettersReady,
+    MailboxPull,
+    Pull,
+    Pulled,
+    PulledMany,
+    PullMany,
+)
+from roamcast.errors import InputError, RoamcastError, StorageError
 from roamcast.model import Letter
 from roamcast.ranges import HIGHEST, Ranges
 
 __all__ = ["Filing", "FilingResult"]
 
+_receiver_of = attrgetter("receiver")
+
 
 class FilingResult(NamedTuple):
     """`accepted` letters are in the mailbox, `new` of them were not there before; no room for the `rejected` ones."""
 
-    accepted: list[Letter]
-    rejected: list[Letter]
+    accepted: Sequence[Letter]
+    rejected: Sequence[Letter]
     new: int
 
 
@@ -37,68 +52,74 @@ class Filing:
         A mailbox is full when it has too many readable letters or, for a letter behind a missing one, too many held
         back. Held-back letters never keep out a letter that closes a gap.
         """
+        counts = Counter(map(_receiver_of, letters))
+        crowded = self.crowded(counts)
+        if not crowded:
+            return FilingResult(letters, [], self.file_all(counts, letters))
+        for name in crowded:
+            self._delete_overdue(name)
+        accepted, rejected = self._split(letters, crowded)
+        return FilingResult(accepted, rejected, self.file_all(counts, accepted))
+
+    def file_all(self, names: Collection[str], letters: Sequence[Letter]) -> int:
+        """File letters to `names`, which have room for all of them. Returns how many were new."""
         store = self._context.store
-        names = {letter.receiver for letter in letters}
-        mailboxes = store.mailboxes(names)
-        crowded = self.crowded(names, len(letters))
-        if crowded:
-            for name in crowded:
-                self._delete_overdue(name)
-            accepted, rejected = self._split(letters, {name: mailboxes.get(name, Mailbox()) for name in crowded})
-        else:
-            accepted, rejected = list(letters), []
-        plan = plan_filing(mailboxes, accepted)
-        if plan.changed:
+        plan = plan_filing(store.mailboxes(names), letters)
+        if plan.received:
             store.file(plan)
-        for name in sorted(plan.ready):
-            self._context.emit(LettersReady(name))
-        return FilingResult(accepted, rejected, len(plan.filed))
+        if plan.next_offsets:
+            self._context.emit(LettersReady(tuple(plan.next_offsets)))
+        return len(plan.filed)
 
     def pull(self, request: Pull) -> None:
         """Hand out letters. A letter cannot expire after it was handed out; it stays until it is acknowledged."""
         self.check_served(request.name)
-        if request.limit <= 0:
-            raise InputError(
-                f"the limit must be at least 1, not {request.limit}", where="limit", hint="ask for at least one letter"
-            )
+        _check_limit(request.limit)
         expired = self._delete_overdue(request.name)
-        after = max(0, min(request.after, HIGHEST))
-        readable = self._context.store.readable(request.name, after, min(request.limit, HIGHEST))
-        letters = take_fitting(readable, request.size, lambda filed: filed.letter.body)
-        expiring = [filed for filed in letters if filed.letter.expires is not None]
-        if expiring:
-            kept = [FiledLetter(replace(letter, expires=None), offset) for letter, offset in expiring]
-            self._context.store.add_letters(request.name, kept)
-        waiting = self._context.store.loads((request.name,))[request.name].readable
-        self._context.emit(Pulled(request.name, tuple(letters), expired, waiting))
+        letters = self._hand_out(request.name, request.after, request.limit, request.size)
+        self._context.emit(Pulled(request.name, tuple(letters), expired, self._waiting(request.name)))
 
     def acknowledge(self, request: Acknowledge) -> None:
         self.check_served(request.name)
-        mailbox = self._context.store.mailboxes((request.name,)).get(request.name)
-        next_offset = 1 if mailbox is None else mailbox.next_offset
-        if not 1 <= request.through < next_offset:
-            used = f"offsets 1 to {next_offset - 1}" if next_offset > 1 else "no letter yet"
-            raise InputError(
-                f"there is no letter at offset {request.through}",
-                where="through",
-                hint=f"this mailbox has had {used}",
-            )
-        count = self._context.store.acknowledge(request.name, request.through)
-        self._context.emit(Acknowledged(request.name, count))
+        self._context.emit(Acknowledged(request.name, self._acknowledge(request.name, request.through)))
+
+    def acknowledge_many(self, request: PullMany) -> list[int | RoamcastError]:
+        """The first half of a PullMany: how many letters of each mailbox were deleted, or why it is refused."""
+        tenures = self._context.store.tenures([pull.name for pull in request.pulls])
+        return [self._acknowledge_or_refuse(pull, tenures.get(pull.name)) for pull in request.pulls]
+
+    def pull_many(self, request: PullMany, acknowledged: Sequence[int | RoamcastError]) -> None:
+        """The second half of a PullMany."""
+        outcomes = [
+            each if isinstance(each, RoamcastError) else self._without_letters(pull.name, each)
+            for pull, each in zip(request.pulls, acknowledged, strict=True)
+        ]
+        readable = [(at, each) for at, each in enumerate(outcomes) if isinstance(each, Pulled) and each.waiting]
+        share = request.size // max(1, len(readable))
+        left = request.size
+        start = bisect_left(readable, request.first, key=itemgetter(0))
+        for at, outcome in readable[start:] + readable[:start]:
+            _, through, limit = request.pulls[at]
+            letters = self._hand_out(outcome.name, through, limit, share)
+            outcomes[at] = replace(outcome, letters=tuple(letters))
+            left -= bytes_in(letters[0].letter.body) if len(letters) == 1 else share  # only one can exceed the share
+            if left <= 0:
+                break
+        self._context.emit(PulledMany(tuple(outcomes)))
 
     def check_served(self, name: str) -> None:
         """Raise ElsewhereError unless the subscriber is served here."""
-        tenure = self._context.tenure(name)
-        if tenure is None or not tenure.active:
-            stored = self._context.store.last_known(name)
-            raise elsewhere_error(name, stored.office if stored else None, stored.epoch if stored else 0)
+        self._check_tenure(name, self._context.tenure(name))
 
-    def crowded(self, names: Collection[str], more: int) -> set[str]:
-        """Mailboxes that might not have room for `more` letters."""
-        limits = self._context.limits
-        most, most_held = limits.mailbox_letters - more, limits.held_letters - more
-        loads = self._context.store.loads(names)
-        return {name for name, (readable, held) in loads.items() if readable + held > most or held > most_held}
+    def crowded(self, counts: Mapping[str, int]) -> set[str]:
+        """Mailboxes that might not have room for that many more letters."""
+        most, most_held = self._context.limits.mailbox_letters, self._context.limits.held_letters
+        loads = self._context.store.loads(counts)
+        return {
+            name
+            for name, (readable, held) in loads.items()
+            if readable + held + counts[name] > most or held + counts[name] > most_held
+        }
 
     def room(self, name: str) -> int:
         """How many letters the mailbox could accept now, at most."""
@@ -113,9 +134,51 @@ class Filing:
             self._context.store.expire(name, overdue)
         return len(overdue)
 
-    def _split(self, letters: Iterable[Letter], crowded: dict[str, Mailbox]) -> tuple[list[Letter], list[Letter]]:
-        """Letters there is room for, and the others."""
+    def _hand_out(self, name: str, after: int, limit: int, size: int | None) -> list[FiledLetter]:
+        store = self._context.store
+        letters = store.readable(name, max(0, min(after, HIGHEST)), min(limit, HIGHEST), size)
+        expiring = [filed for filed in letters if filed.letter.expires is not None]
+        if expiring:
+            store.add_letters(name, [FiledLetter(letter._replace(expires=None), offset) for letter, offset in expiring])
+        return letters
+
+    def _without_letters(self, name: str, acknowledged: int) -> Pulled:
+        expired = self._delete_overdue(name)
+        return Pulled(name, (), expired, self._waiting(name), acknowledged)
+
+    def _waiting(self, name: str) -> int:
+        return self._context.store.loads((name,))[name].readable
+
+    def _check_tenure(self, name: str, tenure: Tenure | None) -> None:
+        if tenure is None or not tenure.active:
+            stored = self._context.store.last_known(name)
+            raise elsewhere_error(name, stored.office if stored else None, stored.epoch if stored else 0)
+
+    def _acknowledge_or_refuse(self, pull: MailboxPull, tenure: Tenure | None) -> int | RoamcastError:
+        try:
+            self._check_tenure(pull.name, tenure)
+            _check_limit(pull.limit)
+            return self._acknowledge(pull.name, pull.through) if pull.through else 0
+        except StorageError:
+            raise
+        except RoamcastError as error:
+            return error
+
+    def _acknowledge(self, name: str, through: int) -> int:
+        mailbox = self._context.store.mailboxes((name,)).get(name)
+        next_offset = 1 if mailbox is None else mailbox.next_offset
+        if not 1 <= through < next_offset:
+            used = f"offsets 1 to {next_offset - 1}" if next_offset > 1 else "no letter yet"
+            raise InputError(
+                f"there is no letter at offset {through}", where="through", hint=f"this mailbox has had {used}"
+            )
+        return self._context.store.acknowledge(name, through)
+
+    def _split(self, letters: Iterable[Letter], names: Collection[str]) -> tuple[list[Letter], list[Letter]]:
+        """Letters there is room for, and the others. `names` are the crowded mailboxes."""
         limits = self._context.limits
+        mailboxes = self._context.store.mailboxes(names)
+        crowded = {name: mailboxes.get(name, Mailbox()) for name in names}
         loads = self._context.store.loads(crowded)
         readable_room = {name: limits.mailbox_letters - load.readable for name, load in loads.items()}
         held_room = {name: limits.held_letters - load.held for name, load in loads.items()}
@@ -138,3 +201,10 @@ class Filing:
                 received[pair] = numbers.add(letter.number)
             accepted.append(letter)
         return accepted, rejected
+
+
+def _check_limit(limit: int) -> None:
+    if limit <= 0:
+        raise InputError(
+            f"the limit must be at least 1, not {limit}", where="limit", hint="ask for at least one letter"
+        )

@@ -14,8 +14,8 @@ from roamcast.model import Letter
 from roamcast.ranges import HIGHEST, Ranges, check_bounds
 
 __all__ = [
-    "START", "Cursor", "FiledLetter", "FilingPlan", "LetterKey", "Mailbox", "Release", "cursor_of", "is_expired",
-    "key_of", "plan_filing", "take_fitting",
+    "START", "Cursor", "FiledLetter", "FilingPlan", "LetterKey", "Mailbox", "Release", "bytes_in", "cursor_of",
+    "is_expired", "key_of", "plan_filing", "take_fitting",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -63,19 +63,26 @@ def is_expired(letter: Letter, now: int) -> bool:
     return letter.expires is not None and letter.expires <= now
 
 
+def bytes_in(text: str) -> int:
+    """The length of a text in UTF-8."""
+    return len(text) if text.isascii() else len(text.encode())
+
+
 def take_fitting(items: Iterable[T], size: int | None, body: Callable[[T], str]) -> list[T]:
     """The longest prefix whose bodies have at most `size` bytes together, but at least one item."""
+    if size is None:
+        return list(items)
     fitting: list[T] = []
     total = 0
     for item in items:
-        total += len(body(item).encode())
-        if fitting and size is not None and total > size:
+        total += bytes_in(body(item))
+        if total > size and fitting:
             break
         fitting.append(item)
     return fitting
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Mailbox:
     """What `plan_filing` needs to know of a mailbox: the next free offset and the numbers received from each sender.
 
@@ -83,7 +90,7 @@ class Mailbox:
     """
 
     next_offset: int = 1
-    received: Mapping[str, Ranges] = field(default_factory=dict)
+    received: dict[str, Ranges] = field(default_factory=dict)
 
 
 _EMPTY = Mailbox()
@@ -103,15 +110,15 @@ class Release(NamedTuple):
 class FilingPlan(NamedTuple):
     """The effect of filing letters.
 
-    `changed` has the mailboxes with new letters, in their new state. `ready` names the mailboxes in which letters
-    become readable.
+    `received` has all numbers received, by receiver and sender, where there are new ones. `next_offsets` has the next
+    free offset of each mailbox in which letters become readable.
     """
 
     filed: list[FiledLetter]
     released: list[Release]
-    changed: dict[str, Mailbox]
+    received: dict[tuple[str, str], Ranges]
+    next_offsets: dict[str, int]
     duplicates: int
-    ready: frozenset[str]
 
 
 def plan_filing(mailboxes: Mapping[str, Mailbox], letters: Sequence[Letter]) -> FilingPlan:
@@ -126,43 +133,44 @@ def plan_filing(mailboxes: Mapping[str, Mailbox], letters: Sequence[Letter]) -> 
     filed: list[FiledLetter] = []
     released: list[Release] = []
     for letter in letters:
-        receiver, number = letter.receiver, letter.number
-        stream = streams.get((receiver, letter.sender))
+        receiver, sender, number = letter.receiver, letter.sender, letter.number
+        stream = streams.get((receiver, sender))
         if stream is None:
-            before = mailboxes.get(receiver, _EMPTY).received.get(letter.sender, _NO_NUMBERS)
-            stream = streams[receiver, letter.sender] = _SenderStream(before)
+            before = mailboxes.get(receiver, _EMPTY).received.get(sender, _NO_NUMBERS)
+            stream = streams[receiver, sender] = _SenderStream(before)
         if number != stream.reach + 1:
             check_bounds(number)
             if number > stream.reach and number not in stream.early and number not in stream.before:
                 stream.early[number] = len(filed)
+                stream.has_gaps = True
                 filed.append(FiledLetter(letter, None))
             continue
-        offset = next_offsets.get(receiver)
-        if offset is None:
-            offset = mailboxes.get(receiver, _EMPTY).next_offset
+        offset = next_offsets.get(receiver) or mailboxes.get(receiver, _EMPTY).next_offset
         filed.append(FiledLetter(letter, offset))
         stream.reach, offset = number, offset + 1
-        while stream.early or stream.has_gaps:
+        while stream.has_gaps:
             number = stream.reach + 1
             if number in stream.early:
                 at = stream.early.pop(number)
                 filed[at] = FiledLetter(filed[at].letter, offset)
                 stream.reach, offset = number, offset + 1
             elif held := stream.before.range_of(number):
-                released.append(Release(receiver, letter.sender, *held, offset))
+                released.append(Release(receiver, sender, *held, offset))
                 stream.reach, offset = held[1], offset + held[1] - held[0] + 1
             else:
                 break
         next_offsets[receiver] = offset
-    changed = _changed_mailboxes(mailboxes, streams, next_offsets)
-    return FilingPlan(filed, released, changed, len(letters) - len(filed), frozenset(next_offsets))
+    received = {
+        pair: numbers for pair, stream in streams.items() if (numbers := stream.received()) is not stream.before
+    }
+    return FilingPlan(filed, released, received, next_offsets, len(letters) - len(filed))
 
 
 class _SenderStream:
     """The letters of one sender to one receiver while a batch is filed.
 
     `reach` is the highest number with an offset. `early` maps numbers of this batch that are held back to their index
-    in the list of filed letters. `has_gaps`: letters filed earlier may be held back.
+    in the list of filed letters. `has_gaps`: letters may be held back.
     """
 
     __slots__ = ("before", "early", "has_gaps", "reach")
@@ -174,25 +182,9 @@ class _SenderStream:
         self.early: dict[int, int] = {}
 
     def received(self) -> Ranges:
-        """All numbers received so far."""
+        """All numbers received so far; `before` itself if there are no new ones."""
+        if not self.has_gaps:
+            return self.before if self.reach == self.before.prefix else Ranges.through(self.reach)
         first = self.before.first_gap
         numbers = self.before.add_range(first, self.reach) if first <= self.reach else self.before
         return numbers.merge(list(self.early))[0] if self.early else numbers
-
-
-def _changed_mailboxes(
-    mailboxes: Mapping[str, Mailbox], streams: Mapping[tuple[str, str], _SenderStream], next_offsets: Mapping[str, int]
-) -> dict[str, Mailbox]:
-    received: dict[str, dict[str, Ranges]] = {}
-    for (receiver, sender), stream in streams.items():
-        numbers = stream.received()
-        if numbers is stream.before:
-            continue
-        by_sender = received.get(receiver)
-        if by_sender is None:
-            by_sender = received[receiver] = dict(mailboxes.get(receiver, _EMPTY).received)
-        by_sender[sender] = numbers
-    return {
-        receiver: Mailbox(next_offsets.get(receiver) or mailboxes.get(receiver, _EMPTY).next_offset, by_sender)
-        for receiver, by_sender in received.items()
-    }

@@ -322,7 +322,7 @@ class Migration:
         tenure = replace(tenure, arriving=arriving)
         store.put_tenure(tenure)
         if letters:
-            self._context.emit(LettersReady(tenure.name))
+            self._context.emit(LettersReady((tenure.name,)))
         return self._serve(tenure) if tenure.active and not before.active else tenure
 
     def _serve(self, tenure: Tenure) -> Tenure:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from roamcast.deliver.address_book import AddressBook
@@ -32,6 +32,7 @@ from roamcast.deliver.requests import (
     Arrive,
     Deposit,
     Pull,
+    PullMany,
     Register,
     Remove,
     SendLetter,
@@ -141,8 +142,11 @@ class Office:
                 self._filing.pull(input)
             case Acknowledge(name):
                 self._filing.acknowledge(input)
-                if self._context.is_scheduled(PendingWork(WorkKind.POST, name)):
-                    self._posting.post_next(name)  # there may be room now for queued letters
+                self._use_room((name,))
+            case PullMany(pulls):
+                acknowledged = self._filing.acknowledge_many(input)
+                self._use_room([pull.name for pull in pulls if pull.through])
+                self._filing.pull_many(input, acknowledged)
             case SendLetter():
                 self._posting.send(input)
             case SendLetters():
@@ -177,6 +181,12 @@ class Office:
                 self._tracing.on_trace_query(input)
             case TraceReply():
                 self._context.emit(input)
+
+    def _use_room(self, names: Iterable[str]) -> None:
+        """Letters were acknowledged: file those that were queued because a mailbox was full."""
+        for name in names:
+            if self._context.is_scheduled(PendingWork(WorkKind.POST, name)):
+                self._posting.post_next(name)
 
     def _on_location_reply(self, message: LocationReply) -> None:
         name = message.name

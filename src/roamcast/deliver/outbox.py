@@ -11,7 +11,7 @@ its letters are stored. Reading one twice is harmless: mailboxes drop letters th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -117,24 +117,28 @@ class Outbox:
         count, office = max(counts, default=(0, ""))
         return office, count
 
-    def read(self, path: Path) -> list[Letter]:
-        """The letters of one batch file, in the order they were written. Raises CorruptionError."""
+    def read(self, path: Path, name_of: Callable[[str], str] = str) -> list[Letter]:
+        """The letters of one batch file, in the order they were written. Raises CorruptionError.
+
+        `name_of` turns a receiver's id, as the pipeline knows it, into the receiver of the letter.
+        """
         with storage_errors(path):
             content = path.read_bytes()
         try:
-            table = pq.read_table(pa.BufferReader(content), page_checksum_verification=True)
+            table = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True).read(use_threads=False)
             metadata = table.schema.metadata or {}
             if metadata.get(b"format") != FORMAT.encode() or not table.schema.equals(LETTERS_SCHEMA):
                 raise pa.ArrowInvalid(f"format {metadata.get(b'format')!r}, columns {table.schema.names}")
             sender = metadata[b"pipeline"].decode()
-            columns = [table.column(name).to_pylist() for name in LETTERS_SCHEMA.names]
+            ids, numbers, bodies = (table.column(name).to_pylist() for name in LETTERS_SCHEMA.names)
         except (pa.ArrowException, OSError, LookupError, UnicodeError) as error:
             raise CorruptionError(
                 f"not a readable {FORMAT} file: {error}",
                 where=str(path),
                 hint="restore it from a backup: its letters exist nowhere else",
             ) from error
-        return [Letter(to, sender, number, body) for to, number, body in zip(*columns, strict=True)]
+        names = {id: name_of(id) for id in set(ids)}
+        return [Letter(names[id], sender, number, body) for id, number, body in zip(ids, numbers, bodies, strict=True)]
 
     def remove(self, path: Path) -> None:
         """Remove a batch file whose letters are stored."""

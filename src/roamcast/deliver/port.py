@@ -163,7 +163,7 @@ class OfficeStore(Protocol):
         """Like `drop_mailbox`, but also delete the remains of acknowledged letters from disk."""
 
     def mailboxes(self, names: Collection[str]) -> Mapping[str, Mailbox]:
-        """The mailboxes that have bookkeeping."""
+        """The mailboxes that have bookkeeping. They are not copies: later changes may be seen in them."""
 
     def bookkeeping(self, name: str) -> Bookkeeping:
         """Empty if nothing was stored."""
@@ -185,8 +185,8 @@ class OfficeStore(Protocol):
     def add_letters(self, name: str, letters: Iterable[FiledLetter]) -> None:
         """Insert letters at their offsets, replacing existing ones."""
 
-    def readable(self, name: str, after: int, limit: int) -> list[FiledLetter]:
-        """Letters after an offset, in order."""
+    def readable(self, name: str, after: int, limit: int, size: int | None = None) -> list[FiledLetter]:
+        """Letters after an offset, in order: at most `limit`, as many as `take_fitting` would return for `size`."""
 
     def held(self, name: str, after: LetterKey, limit: int) -> list[FiledLetter]:
         """Letters held back, after a key, in order of sender and number."""
@@ -202,10 +202,10 @@ class OfficeStore(Protocol):
     def expire(self, name: str, letters: Sequence[FiledLetter]) -> None:
         """Delete readable letters and record them as expired."""
 
-    def last_sent(self, sender: str, receiver: str) -> int:
-        """The number of the last letter, 0 if none."""
+    def last_sent(self, sender: str, receivers: Collection[str]) -> dict[str, int]:
+        """The number of the last letter to each receiver, 0 if none."""
 
-    def put_last_sent(self, sender: str, receiver: str, number: int) -> None: ...
+    def put_last_sent(self, sender: str, numbers: Mapping[str, int]) -> None: ...
 
     def enqueue(self, letters: Iterable[Letter]) -> None:
         """Queue letters for posting. A letter that is already queued is left unchanged."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import attrgetter
 
 from roamcast.deliver.address_book import AddressBook
 from roamcast.deliver.addressing import check_name, home_of, is_name
@@ -18,6 +20,8 @@ from roamcast.model import Letter
 from roamcast.ranges import HIGHEST, check_bounds
 
 __all__ = ["Posting", "may_post"]
+
+_receiver_of, _number_of = attrgetter("receiver"), attrgetter("number")
 
 _FIRST = LetterKey("", 0)
 _AT_ONCE = 8  # bundles filed from a queue in one go, so that other messages are not delayed
@@ -70,7 +74,7 @@ class Posting:
         self._filing.check_served(request.sender)
         check_name(request.receiver)
         store, receiver = self._context.store, request.receiver
-        last = store.last_sent(request.sender, receiver)
+        last = store.last_sent(request.sender, (receiver,))[receiver]
         number = last + 1 if request.number is None else request.number
         if number > last + 1:
             raise ConflictError(
@@ -80,38 +84,41 @@ class Posting:
             )
         if number == last + 1:
             self._accept(request, number)
-            store.put_last_sent(request.sender, receiver, number)
+            store.put_last_sent(request.sender, {receiver: number})
         return LetterSent(request.sender, receiver, number, number > last)
 
     def _send_together(self, requests: Sequence[SendLetter]) -> list[LetterSent | RoamcastError] | None:
         """Returns None, and changes nothing, unless every letter can simply be filed here."""
         store = self._context.store
-        receivers, senders = {request.receiver for request in requests}, {request.sender for request in requests}
-        tenures = store.tenures(receivers | senders)
-        if not all((tenure := tenures.get(name)) is not None and tenure.complete for name in receivers):
+        counts = Counter(map(_receiver_of, requests))
+        receivers: dict[str, set[str]] = {}  # by sender
+        for request in requests:
+            receivers.setdefault(request.sender, set()).add(request.receiver)
+        tenures = store.tenures(counts.keys() | receivers.keys())
+        if not all((tenure := tenures.get(name)) is not None and tenure.complete for name in counts):
             return None
-        if not all((tenure := tenures.get(name)) is not None and tenure.active for name in senders):
+        if not all((tenure := tenures.get(name)) is not None and tenure.active for name in receivers):
             return None
-        if self._filing.crowded(receivers, len(requests)):
+        if self._filing.crowded(counts):
             return None
-        last_sent: dict[tuple[str, str], int] = {}
+        last_sent = {sender: store.last_sent(sender, of_sender) for sender, of_sender in receivers.items()}
+        changed: dict[str, dict[str, int]] = {sender: {} for sender in receivers}
         letters: list[Letter] = []
         outcomes: list[LetterSent | RoamcastError] = []
         for request in requests:
-            pair = request.sender, request.receiver
-            last = last_sent.get(pair)
-            if last is None:
-                last = store.last_sent(*pair)
-            number = last + 1 if request.number is None else request.number
-            if number > last + 1:
+            sender, receiver, _, number, _, _ = request
+            following = last_sent[sender][receiver] + 1
+            if number is None:
+                number = following
+            if number > following:
                 return None
-            if number == last + 1:
-                last_sent[pair] = number
+            if number == following:
+                last_sent[sender][receiver] = changed[sender][receiver] = number
                 letters.append(self._letter(request, number))
-            outcomes.append(LetterSent(*pair, number, number > last))
-        self._filing.file(letters)
-        for pair, number in last_sent.items():
-            store.put_last_sent(*pair, number)
+            outcomes.append(LetterSent(sender, receiver, number, number == following))
+        self._filing.file_all(counts, letters)
+        for sender, numbers in changed.items():
+            store.put_last_sent(sender, numbers)
         return outcomes
 
     def deposit(self, request: Deposit) -> None:
@@ -119,20 +126,23 @@ class Posting:
 
         These queues are unbounded: a refused letter would stay with the pipeline and block everything behind it.
         """
-        names = {letter.receiver for letter in request.letters}
-        for name in names:
-            check_name(name)
-        for letter in request.letters:
-            check_bounds(letter.number)
+        letters = request.letters
+        for number in {extreme(map(_number_of, letters), default=1) for extreme in (min, max)}:
+            check_bounds(number)
+        names = set(map(_receiver_of, letters))
         here = {name for name, tenure in self._context.store.tenures(names).items() if tenure.complete}
-        removed = {name for name in names - here if self._is_removed(name)}
-        accepted, rejected, new = self._filing.file([letter for letter in request.letters if letter.receiver in here])
-        elsewhere = names - here - removed
-        later = [letter for letter in request.letters if letter.receiver in elsewhere] + rejected
+        elsewhere: set[str] = set()
+        for name in names - here:
+            check_name(name)
+            if not self._is_removed(name):
+                elsewhere.add(name)
+        to_file = letters if len(here) == len(names) else [letter for letter in letters if letter.receiver in here]
+        accepted, rejected, new = self._filing.file(to_file)
+        later = [*(letter for letter in letters if letter.receiver in elsewhere), *rejected] if elsewhere else rejected
         self._context.store.enqueue(later)
         for name in sorted({letter.receiver for letter in later}):
             self.start(name)
-        dropped = len(request.letters) - len(accepted) - len(later)
+        dropped = len(letters) - len(accepted) - len(later)
         self._context.emit(Deposited(len(accepted), len(later), len(accepted) - new, dropped))
 
     def drop_queue(self, receiver: str) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from roamcast.deliver.mailbox import FiledLetter
 from roamcast.errors import RoamcastError
@@ -15,8 +15,9 @@ from roamcast.model import Letter
 
 __all__ = [
     "Acknowledge", "Acknowledged", "ArrivalRefused", "Arrive", "Arrived", "Departed", "Deposit", "Deposited",
-    "LetterSent", "LetterState", "LettersExpired", "LettersReady", "LettersSent", "Notice", "OfficeRequest", "Pull",
-    "Pulled", "Register", "Remove", "Removed", "Reply", "SendLetter", "SendLetters", "TraceLetter", "TraceReply",
+    "LetterSent", "LetterState", "LettersExpired", "LettersReady", "LettersSent", "MailboxPull", "Notice",
+    "OfficeRequest", "Pull", "PullMany", "Pulled", "PulledMany", "Register", "Remove", "Removed", "Reply", "SendLetter",
+    "SendLetters", "TraceLetter", "TraceReply",
 ]  # fmt: skip
 
 
@@ -56,8 +57,7 @@ class Arrive:
     is_recall: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class SendLetter:
+class SendLetter(NamedTuple):
     """A subscriber served here writes to another.
 
     With a number (one more than that of its last letter to this receiver) the request is idempotent. Without one,
@@ -107,6 +107,28 @@ class Acknowledge:
     through: int
 
 
+class MailboxPull(NamedTuple):
+    """Acknowledge through offset `through`, unless it is 0, then read at most `limit` letters after it."""
+
+    name: str
+    through: int
+    limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class PullMany:
+    """Acknowledge and read many mailboxes. Each is served or refused on its own, as by Acknowledge and Pull.
+
+    Returns at most `size` bytes of bodies, but at least one letter if there is one. All mailboxes with letters have the
+    same share, but at least a letter each, until `size` is used up. Mailbox number `first` comes first; with another
+    number each time, none is always too late.
+    """
+
+    pulls: tuple[MailboxPull, ...]
+    size: int
+    first: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class TraceLetter:
     """Ask what became of a letter posted here.
@@ -121,7 +143,7 @@ class TraceLetter:
 
 
 OfficeRequest: TypeAlias = (
-    Register | Remove | Arrive | SendLetter | SendLetters | Deposit | Pull | Acknowledge | TraceLetter
+    Register | Remove | Arrive | SendLetter | SendLetters | Deposit | Pull | PullMany | Acknowledge | TraceLetter
 )
 
 
@@ -135,8 +157,7 @@ class Removed:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class LetterSent:
+class LetterSent(NamedTuple):
     """The letter is on disk and will be delivered. `new` is false if it had been sent before."""
 
     sender: str
@@ -169,13 +190,21 @@ class Deposited:
 class Pulled:
     """Letters with their offsets. `expired` letters were not handed out because their time to live had ended.
 
-    `waiting` counts the readable letters of the mailbox, including these.
+    `waiting` counts the readable letters of the mailbox, including these. `acknowledged` letters were deleted before.
     """
 
     name: str
     letters: tuple[FiledLetter, ...]
     expired: int
     waiting: int = 0
+    acknowledged: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PulledMany:
+    """The outcome for each mailbox of a PullMany, in order."""
+
+    outcomes: tuple[Pulled | RoamcastError, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +215,7 @@ class Acknowledged:
     count: int
 
 
-Reply: TypeAlias = Removed | LetterSent | LettersSent | Deposited | Pulled | Acknowledged
+Reply: TypeAlias = Removed | LetterSent | LettersSent | Deposited | Pulled | PulledMany | Acknowledged
 
 
 # Notices. They may come at any time, to the subscriber or to the client that asked.
@@ -220,9 +249,9 @@ class Departed:
 
 @dataclass(frozen=True, slots=True)
 class LettersReady:
-    """Letters became readable."""
+    """Letters became readable in these mailboxes."""
 
-    name: str
+    names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,12 +266,12 @@ class LetterState(StrEnum):
     """What became of a letter."""
 
     QUEUED = "queued"  # at the office where it was posted, which keeps trying
-    NOT_ARRIVED = "not arrived"  # the mailbox has not received it
-    HELD_BACK = "held back"  # in the mailbox, behind a missing letter
+    NOT_ARRIVED = "not_arrived"  # the mailbox has not received it
+    HELD_BACK = "held_back"  # in the mailbox, behind a missing letter
     READABLE = "readable"  # in the mailbox
     ACKNOWLEDGED = "acknowledged"  # by its receiver
     EXPIRED = "expired"  # its time to live ended before it was read
-    NO_RECEIVER = "no receiver"  # the home does not know the receiver
+    NO_RECEIVER = "no_receiver"  # the home does not know the receiver
 
 
 @dataclass(frozen=True, slots=True)

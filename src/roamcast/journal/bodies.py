@@ -5,7 +5,7 @@ Conditions are encoded as in `lacl.codec`: the pipeline never parses LACL.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from math import inf
@@ -23,7 +23,10 @@ from roamcast.model import EARLIEST, LATEST, Box
 from roamcast.places import Places
 from roamcast.space import SPACES, Space
 
-__all__ = ["LINK", "BindingBody", "RemovalBody", "SubscriptionBody", "decode_condition", "encode_condition"]
+__all__ = [
+    "LINK", "BindingBody", "PositionBody", "RemovalBody", "SubscriptionBody", "box_body", "decode_condition",
+    "encode_condition",
+]  # fmt: skip
 
 LINK: Final = "@"
 """The subscriber of a control record that begins with this is a link: another data folder wants these events."""
@@ -124,6 +127,12 @@ class SubscriptionBody:
         return body
 
 
+def box_body(box: Box | None, terms: Iterable[str], space: str) -> str:
+    """The JSON of a SubscriptionBody that has nothing else. Much faster, for very many."""
+    corners = None if box is None else list(box)
+    return orjson.dumps({"version": _VERSION, "box": corners, "terms": sorted(terms), "space": space}).decode()
+
+
 @dataclass(frozen=True, slots=True)
 class BindingBody:
     """Which events of the source a binding lets through: those that satisfy `on`, at most one in `every` microseconds.
@@ -175,12 +184,38 @@ class RemovalBody:
             body = cls(**_values(text, "removal"))
         except TypeError as error:
             raise InputError(f"the body of a removal is unreadable: {error}") from error
-        if type(body.forwarded_until) is not int or not EARLIEST <= body.forwarded_until <= LATEST:
+        if not _is_time(body.forwarded_until):
             raise InputError("a removal needs a time `forwarded_until` between the years 1 and 9999")
         return body
 
 
-def _to_json(body: SubscriptionBody | BindingBody | RemovalBody) -> str:
+@dataclass(frozen=True, slots=True)
+class PositionBody:
+    """A move as forwarded events see it: the position counts from the time `begin` on, the one before until `end`.
+
+    In between both count, because the clocks of peers are not known exactly. Earlier positions count until links are
+    drained. A position without a body replaces the one before for all forwarded events.
+    """
+
+    begin: int
+    end: int
+
+    def to_json(self) -> str:
+        return _to_json(self)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Decode a body. Raises InputError if it is not one."""
+        try:
+            body = cls(**_values(text, "position"))
+        except TypeError as error:
+            raise InputError(f"the body of a position is unreadable: {error}") from error
+        if not _is_time(body.begin) or not _is_time(body.end) or body.begin > body.end:
+            raise InputError("a move needs times `begin` and `end`, in this order, between the years 1 and 9999")
+        return body
+
+
+def _to_json(body: SubscriptionBody | BindingBody | RemovalBody | PositionBody) -> str:
     """Leave out what is None, except for the box."""
     values = {field.name: getattr(body, field.name) for field in fields(body)}
     for name in _CONDITIONS:
@@ -232,6 +267,10 @@ def _terms(value: Any) -> tuple[str, ...]:
 
 def _are_numbers(value: Sequence[Any], count: int) -> bool:
     return type(value) is list and len(value) == count and _NUMBERS.issuperset(map(type, value))
+
+
+def _is_time(value: Any) -> bool:
+    return type(value) is int and EARLIEST <= value <= LATEST
 
 
 def _is_radius(value: Any) -> bool:

@@ -20,8 +20,10 @@ class JournalWriter(Protocol):
     def last_offset(self) -> int:
         """The last offset that is durable; 0 for an empty journal."""
 
-    def append(self, records: Sequence[Record]) -> Future[int]:
+    def append(self, records: Sequence[Record], *, urgent: bool = False) -> Future[int]:
         """Append `records` at consecutive offsets, all or none, in the order of the calls.
+
+        A writer may wait for further calls, to write them together; not if this one is `urgent`.
 
         The future returns the first offset once the records would survive a crash of the machine. It fails with
         StorageError if the disk refuses. Then none of the records is in the journal, and later calls may succeed. One

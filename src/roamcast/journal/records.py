@@ -6,10 +6,10 @@
 | `forwarded`    | source     | yes | event id        | event time  | point | yes             | attributes of a source |
 | `last_known`   | source     | yes | event id        | event time  | point | yes             | attributes of a source |
 | `subscription` | subscriber |     | subscription id | accepted at |       |                 | `SubscriptionBody`     |
-| `removal`      | subscriber |     | subscription id | accepted at |       |                 | `RemovalBody`, or none |
+| `removal`      | subscriber |     | subscription id | accepted at |       |                 | `RemovalBody` or none  |
 | `binding`      | source     |     | subscription id | bound from  |       |                 | `BindingBody`          |
 | `unbinding`    | source     |     | subscription id | bound until |       |                 |                        |
-| `position`     | subscriber |     |                 | there since | point |                 |                        |
+| `position`     | subscriber |     |                 | there since | point |                 | `PositionBody` or none |
 | `drained`      |            | yes |                 | accepted at |       |                 |                        |
 
 The first three kinds are events. A `forwarded` one comes from its home over a link; a `last_known` one too, as the
@@ -18,7 +18,8 @@ newest event of a source that has just become wanted. The other kinds are contro
 applies to the moving regions of its subscriber that exist at its offset. Records of unknown kinds become dead letters
 in the pipeline.
 
-A subscription that is removed still gets the forwarded events that were on their way, see `RemovalBody`. `drained`: all
+A subscription that is removed still gets the forwarded events that were on their way, see `RemovalBody`. Those that
+were on their way when a subscriber moved are matched with its position before, see `PositionBody`. `drained`: all
 events that were published before the record with the offset `seq` of this journal, at any peer, have been journalled,
 or are no longer waited for.
 

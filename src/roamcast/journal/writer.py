@@ -31,9 +31,9 @@ _Append = Submission[tuple[Record, ...]]
 class FileJournal:
     """A JournalWriter that writes the journal of `node` as segments under `root` (see `segments`).
 
-    The first append of a group waits `linger` seconds for others. The group is written and synced as one segment while
-    the next group collects. An append is never split. It cannot be cancelled, and its records must not be changed
-    afterwards. An append fails through its future:
+    The first append of a group waits `linger` seconds for others, unless one is `urgent`. The group is written and
+    synced as one segment while the next group collects. An append is never split. It cannot be cancelled, and its
+    records must not be changed afterwards. An append fails through its future:
 
     - InputError: the records do not fit the schema, or there are none. Other appends are not affected.
     - StorageError: the disk refused. The records are not in the journal, their offsets are used by others, and later
@@ -76,13 +76,13 @@ class FileJournal:
         """The offset of the last record on disk; 0 before the first."""
         return self._next - 1
 
-    def append(self, records: Sequence[Record]) -> Future[int]:
+    def append(self, records: Sequence[Record], *, urgent: bool = False) -> Future[int]:
         """See JournalWriter. Any thread may call; never blocks on the disk."""
         if not records:
             empty: Future[int] = Future()
             empty.set_exception(InputError("no records to append", hint="pass at least one record"))
             return empty
-        return self._commits.submit(tuple(records))
+        return self._commits.submit(tuple(records), urgent=urgent)
 
     def probe(self) -> None:
         """If the disk refused the last append, find out whether it accepts files again. Blocks on the disk."""

@@ -109,6 +109,8 @@ def number_text(value: float) -> str:
 
 
 def quoted(text: str) -> str:
+    if text.isprintable() and '"' not in text and "\\" not in text:
+        return f'"{text}"'
     return f'"{"".join(map(_escaped, text))}"'
 
 

@@ -53,12 +53,12 @@ class Authenticator:
         Raises AuthenticationError for a missing or unknown token, PermissionDeniedError for that of a visitor, and
         ElsewhereError for that of a departed one.
         """
-        if token is None:
-            raise AuthenticationError(
-                "a token is required", where="Authorization", hint="send `Authorization: Bearer <token>`"
-            )
-        entity = self._entities.by_token(hash_token(token))
-        if entity is None and (name := self._mailbox_of(token)) is not None:
+        return self.caller_of(_hash_of(token))
+
+    def caller_of(self, token_hash: str) -> Caller:
+        """As `caller`, for the hash of a token."""
+        entity = self._entities.by_token(token_hash)
+        if entity is None and (name := self._mailbox_of(token_hash)) is not None:
             if (id := self._names.id_of(name)) is None:
                 raise PermissionDeniedError(
                     f"{name} is a visitor here", where="Authorization", hint=f"do this at its home, {home_of(name)}"
@@ -75,18 +75,22 @@ class Authenticator:
 
         Raises AuthenticationError, PermissionDeniedError for a source, and ElsewhereError for a departed visitor.
         """
-        if token is not None and (name := self._mailbox_of(token)) is not None:
-            return MailboxReader(name, hash_token(token))
-        caller = self.caller(token)
+        return self.reader_of(_hash_of(token))
+
+    def reader_of(self, token_hash: str) -> MailboxReader:
+        """As `reader`, for the hash of a token."""
+        if (name := self._mailbox_of(token_hash)) is not None:
+            return MailboxReader(name, token_hash)
+        caller = self.caller_of(token_hash)
         if caller.kind != "subscriber":
             raise PermissionDeniedError(
                 f"{caller.id} is not a subscriber", where="Authorization", hint="use the token of a subscriber"
             )
-        return MailboxReader(self._names.of(caller.id), hash_token(token or ""))
+        return MailboxReader(self._names.of(caller.id), token_hash)
 
     def visitor(self, token: str | None) -> Visitor | None:
         """The subscriber of another domain that the token is of, if its mailbox is here. Raises ElsewhereError."""
-        name = None if token is None else self._mailbox_of(token)
+        name = None if token is None else self._mailbox_of(hash_token(token))
         return None if name is None or self._names.is_home_of(name) else self._visitors.find(name)
 
     def is_valid(self, reader: MailboxReader) -> bool:
@@ -110,15 +114,23 @@ class Authenticator:
                 hint="the operator token is in DATA/operator.token",
             )
 
-    def _mailbox_of(self, token: str) -> str | None:
-        """The name of the subscriber whose mailbox has arrived here and is opened by this token.
+    def _mailbox_of(self, token_hash: str) -> str | None:
+        """The name of the subscriber whose mailbox has arrived here and is opened by the token with this hash.
 
         Raises ElsewhereError if it has left.
         """
-        name = self._visitors.by_token(hash_token(token))
-        if name is None and (departure := self._visitors.departed(hash_token(token))) is not None:
+        name = self._visitors.by_token(token_hash)
+        if name is None and (departure := self._visitors.departed(token_hash)) is not None:
             raise elsewhere_error(departure.name, departure.office, departure.epoch)
         return name
+
+
+def _hash_of(token: str | None) -> str:
+    if token is None:
+        raise AuthenticationError(
+            "a token is required", where="Authorization", hint="send `Authorization: Bearer <token>`"
+        )
+    return hash_token(token)
 
 
 class RateLimiter:

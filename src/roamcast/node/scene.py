@@ -14,8 +14,6 @@ import shapely
 
 from roamcast import model
 from roamcast.errors import CapacityError
-from roamcast.lacl import Query, plan_of
-from roamcast.lacl.syntax import BoxRegion
 from roamcast.places import Places
 from roamcast.store.registry.values import Entity
 
@@ -226,14 +224,18 @@ def entity_feature(entity: Entity) -> Feature | None:
     }
 
 
-def subscription_feature(subscriber: str, query: Query) -> Feature | None:
-    """The feature of a subscription that has a box or follows sources; None for others."""
-    if plan_of(query) == "bind":
+def subscription_feature(subscriber: str, body: str | None) -> Feature | None:
+    """The feature of a subscription with a box, by the body of its control record, or of one that follows sources.
+
+    None for others.
+    """
+    if body is None:
         return {"geometry": None, "label": f"{subscriber}: follows sources"[:200], "kind": "subscription"}
-    if not isinstance(query.location, BoxRegion):
+    values = orjson.loads(body)
+    if values["box"] is None or "circle" in values or "area" in values:
         return None
-    label = f"{subscriber}: {' '.join(query.terms) or 'everything'}"
-    geometry = {"type": "Polygon", "coordinates": [_ring(query.location.box)]}
+    label = f"{subscriber}: {' '.join(values['terms']) or 'everything'}"
+    geometry = {"type": "Polygon", "coordinates": [_ring(model.Box(*values["box"]))]}
     return {"geometry": geometry, "label": label[:200], "kind": "subscription"}
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
@@ -23,19 +23,21 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from roamcast.model import EARLIEST, EPOCH, LATEST, Box
+from roamcast.model import EARLIEST, EPOCH, LATEST
 from roamcast.settings_model import NodeLimits
-from roamcast.validation import DOMAIN, ID, NO_CONTROLS
+from roamcast.validation import DOMAIN, ID, NO_CONTROLS, TOKEN
 
 __all__ = [
-    "HIGHEST_SEQ", "AckIn", "ArrivalIn", "AttributesIn", "BoxIn", "Domain", "DomainIn", "EntityIn", "EventIn",
-    "FeatureIn", "LetterIn", "Name", "NumbersIn", "PositionIn", "RequestModel", "SceneIn", "SubscriptionIn",
+    "HIGHEST_SEQ", "AckIn", "ArrivalIn", "AttributesIn", "Domain", "DomainIn", "EntityIn", "EventIn", "FeatureIn",
+    "LetterIn", "Name", "NumbersIn", "PositionIn", "PullIn", "RequestModel", "SceneIn", "SubscriptionIdsIn",
+    "SubscriptionIn",
 ]  # fmt: skip
 
 HIGHEST_SEQ = 2**53 - 1
 """The largest integer that every JSON reader represents exactly."""
 
 _LONGEST_TEXT = 1_000
+_BOX_HINT = 'send "box": [min_x, min_y, max_x, max_y]'
 _DEFAULT_LIMITS = NodeLimits()
 
 
@@ -92,6 +94,8 @@ def _event_terms(terms: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...
 
 def _subscription_terms(terms: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
     limits = _limits(info)
+    if any("\0" in term for term in terms):
+        raise _invalid("terms", "a term contains the character U+0000", "remove it: LACL has no such terms")
     return tuple(dict.fromkeys(_check_terms(terms, limits, limits.subscription_terms)))
 
 
@@ -143,6 +147,8 @@ class RequestModel(BaseModel):
     """Unknown keys and values of other types are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
+    former_fields: ClassVar[dict[str, str]] = {}
+    """Fields of earlier versions, and hints what to send instead."""
 
 
 class _Located(RequestModel):
@@ -160,10 +166,15 @@ _Attributes = Annotated[dict[str, Any], AfterValidator(_check_attributes)]
 
 
 class EntityIn(_Located):
-    """A source or subscriber to register."""
+    """A source or subscriber to register.
+
+    `token` is a random one that the caller has chosen and stored; then the request can be repeated. Otherwise, the node
+    chooses one.
+    """
 
     id: Id
     attributes: _Attributes = {}
+    token: str | None = Field(default=None, pattern=TOKEN)
 
 
 class AttributesIn(RootModel[_Attributes]):
@@ -192,44 +203,45 @@ class PositionIn(RequestModel):
     entity: str | None = None
 
 
-class BoxIn(RequestModel):
-    """A closed rectangle. `min_x > max_x` is refused unless `crosses_antimeridian` is true (geographic space only)."""
-
-    min_x: float
-    min_y: float
-    max_x: float
-    max_y: float
-    crosses_antimeridian: bool = False
-
-    def box(self) -> Box:
-        return Box(self.min_x, self.min_y, self.max_x, self.max_y)
-
-
 class SubscriptionIn(RequestModel):
-    """A LACL query (`lacl`); or events inside `region` (default: anywhere) with all `terms` (default: any)."""
+    """A LACL query (`lacl`); or events inside `box` (default: anywhere) with all `terms` (default: any).
+
+    A box is [min_x, min_y, max_x, max_y]; its borders are inside. `min_x > max_x` is refused unless
+    `crosses_antimeridian` is true (geographic space only).
+    """
+
+    former_fields = {"region": _BOX_HINT}
 
     id: Id | None = None
     lacl: str | None = None
-    region: BoxIn | None = None
+    box: list[float] | None = Field(default=None, min_length=4, max_length=4)
+    crosses_antimeridian: bool = False
     terms: Annotated[tuple[str, ...], FailFast(), AfterValidator(_subscription_terms)] = ()
 
     @model_validator(mode="after")
     def _has_query(self) -> SubscriptionIn:
         if self.lacl is not None:
-            if self.region is not None or self.terms:
+            if self.box is not None or self.terms or self.crosses_antimeridian:
                 raise _invalid(
                     "subscription",
-                    "lacl cannot be combined with region or terms",
-                    "put region and terms into the LACL query",
+                    "lacl cannot be combined with box, crosses_antimeridian or terms",
+                    "put box and terms into the LACL query",
                 )
-        elif self.region is None and not self.terms:
+        elif self.crosses_antimeridian and self.box is None:
+            raise _invalid("subscription", "crosses_antimeridian needs a box", _BOX_HINT)
+        elif self.box is None and not self.terms:
             raise _invalid(
                 "subscription",
                 "no query: it would match every event",
-                'send "lacl": "Select …", or "region": {"min_x": …, "min_y": …, "max_x": …, "max_y": …}, '
-                'or "terms": ["…"], or both of these',
+                'send "lacl": "Select …", or "box": [min_x, min_y, max_x, max_y], or "terms": ["…"], or both of these',
             )
         return self
+
+
+class SubscriptionIdsIn(RequestModel):
+    """Ids of subscriptions."""
+
+    ids: Annotated[tuple[Id, ...], FailFast(), Field(min_length=1, max_length=100_000)]
 
 
 class NumbersIn(RequestModel):
@@ -245,10 +257,10 @@ class AckIn(RequestModel):
 
 
 class PullIn(RequestModel):
-    """A mailbox, by its token: acknowledge up to and including offset `ack`, then pull the letters after it."""
+    """A mailbox, by its token: acknowledge up to and including offset `through`, then pull the letters after it."""
 
     token: str = Field(max_length=200)
-    ack: int = Field(default=0, ge=0, le=2**63 - 1)
+    through: int = Field(default=0, ge=0, le=2**63 - 1)
     limit: int = Field(default=100, ge=1)
 
 

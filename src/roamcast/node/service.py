@@ -23,7 +23,7 @@ from roamcast.node.auth import Authenticator, RateLimiter
 from roamcast.node.clock import Clock
 from roamcast.node.control.entity_cache import EntityCache
 from roamcast.node.control.peer_requests import PeerRequests
-from roamcast.node.control.queries import CheckedQuery, Queries
+from roamcast.node.control.queries import Queries
 from roamcast.node.control.writer import ControlWriter
 from roamcast.node.data_folder import DataFolder
 from roamcast.node.health import HealthMonitor, WatchedLinks, WatchedStore
@@ -47,6 +47,7 @@ from roamcast.node.scene import (
     subscription_feature,
 )
 from roamcast.node.scene_states import SceneStates
+from roamcast.node.tickets import StreamTickets
 from roamcast.node.waiting import Waiters
 from roamcast.places import Places
 from roamcast.settings_model import NodeSettings
@@ -138,6 +139,7 @@ class Node:
                 self.discovery.joining,
             )
             self.auth = Authenticator(self.entities, self.office.names, self.office.visitors, folder.operator_token())
+            self.tickets = StreamTickets(self.limits.tickets)
             self.remote_sources = RemoteSources(self.office.signed_http, self.office.peers)
             self.sequences = SequenceNumbers(self.registry)
             self.intake = EventIntake(self.entities, journal, self.space, self.sequences, self.metrics, self.limits)
@@ -145,6 +147,7 @@ class Node:
             self.outbox_reader = OutboxReader(
                 outbox,
                 settings.domain,
+                name_of=self.office.names.of,
                 deposit=self.office.mailboxes.deposit,
                 on_status=self._inform_pipeline,
                 on_deposit=self._count_deposit,
@@ -195,8 +198,8 @@ class Node:
     def show_entity(self, entity: Entity) -> None:
         self.show(layer_of(entity), entity.id, entity_feature(entity))
 
-    def show_subscription(self, id: str, subscriber: str, query: CheckedQuery) -> None:
-        self.show("subscriptions", id, subscription_feature(subscriber, query.query))
+    def show_subscription(self, id: str, subscriber: str, body: str | None) -> None:
+        self.show("subscriptions", id, subscription_feature(subscriber, body))
 
     def remove_features(self, layer: str, ids: Iterable[str]) -> None:
         if self.scene is not None:
@@ -265,7 +268,7 @@ class Node:
         for entity in self.entities:
             self.show_entity(entity)
         for subscription in self.registry.subscriptions(limit=_SHOWN_AT_START):
-            self.show_subscription(subscription.id, subscription.subscriber, self.queries.stored(subscription))
+            self.show_subscription(subscription.id, subscription.subscriber, subscription.body)
 
     def _add_gauges(self) -> None:
         self.metrics.add_subscriptions(self.control.subscription_counts)

@@ -25,18 +25,20 @@ class Waiters:
         self.stopped = False
 
     @contextmanager
-    def waiting(self, name: str) -> Iterator[asyncio.Event]:
-        """An event that is set by every `notify` from now on. Clear it before looking for what is new."""
+    def waiting(self, *names: str) -> Iterator[asyncio.Event]:
+        """An event that is set by every `notify` of one of these names. Clear it before looking for what is new."""
         event = asyncio.Event()
         if self.stopped:
             event.set()
-        self._events[name].add(event)
+        for name in names:
+            self._events[name].add(event)
         try:
             yield event
         finally:
-            self._events[name].discard(event)
-            if not self._events[name]:
-                del self._events[name]
+            for name in names:
+                self._events[name].discard(event)
+                if not self._events[name]:
+                    del self._events[name]
 
     def notify(self, names: Iterable[str]) -> None:
         for name in names:
@@ -52,8 +54,8 @@ class Waiters:
         self.notify(list(self._events))
 
     def __len__(self) -> int:
-        """How many wait in all."""
-        return sum(len(events) for events in self._events.values())
+        """How many wait in all. Who waits for several names counts once."""
+        return len(set().union(*self._events.values()))
 
 
 async def wait_for(event: asyncio.Event, seconds: float) -> bool:

@@ -80,7 +80,8 @@ PENDING_SCHEMA: Final = pa.schema(
     ]
 )
 
-# Positions of subscribers with moving regions, in the order of each node's journal.
+# Positions of subscribers with moving regions, in the order of each node's journal. `begin` and `end` are those of the
+# `PositionBody`, null if there is none.
 POSITIONS: Final = pa.schema(
     [
         pa.field("node", pa.string()),
@@ -89,6 +90,8 @@ POSITIONS: Final = pa.schema(
         pa.field("time", pa.int64()),
         pa.field("x", pa.float64()),
         pa.field("y", pa.float64()),
+        pa.field("begin", pa.int64()),
+        pa.field("end", pa.int64()),
     ]
 )
 

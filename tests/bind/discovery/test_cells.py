@@ -57,7 +57,7 @@ def test_a_cell_is_at_most_four_times_as_wide_as_its_box(box: Box) -> None:
 def test_a_parent_contains_its_cell(box: Box) -> None:
     cell = Cell.around(box)
     assert cell is not None
-    inner, outer = cell.box, cell.parent.box
+    inner, outer = cell.box, cell.ancestor(cell.level + 1).box
     assert outer.min_x <= inner.min_x
     assert outer.min_y <= inner.min_y
     assert outer.max_x >= inner.max_x

@@ -1,9 +1,9 @@
-"""Draining: removed subscriptions leave the pipeline once no event can be on its way to them."""
+"""Draining: the pipeline forgets removed subscriptions and earlier positions once no event is on its way to them."""
 
 from __future__ import annotations
 
-from roamcast.journal.bodies import RemovalBody
-from roamcast.journal.records import REMOVAL, Record
+from roamcast.journal.bodies import PositionBody, RemovalBody
+from roamcast.journal.records import POSITION, REMOVAL, Record
 from roamcast.node.control.draining import Draining
 
 
@@ -47,6 +47,18 @@ def test_a_removal_is_drained_when_the_peer_has_read_so_far() -> None:
     assert node.ask("south", end=9, drained=7) == 1
     assert not node.draining.is_waiting
     assert node.ask("south", end=9, drained=9) is None
+
+
+def test_a_move_is_drained_like_a_removal() -> None:
+    """Unless it applies to all events at once."""
+    node = OurNode("south")
+    assert [node.ask("south", 5, 5), node.ask("south", 5, 5)] == [None, 0]  # of before the start
+    node.journal(Record(POSITION, "ann", time=1, x=0, y=0))
+    assert not node.draining.is_waiting
+    node.journal(Record(POSITION, "ann", time=2, x=1, y=0, body=PositionBody(1, 3).to_json()))
+    assert node.draining.is_waiting
+    assert [node.ask("south", 7, 5), node.ask("south", 7, 7)] == [None, 3]
+    assert [node.ask("south", 9, 9), node.ask("south", 9, 9)] == [None, None]
 
 
 def test_all_peers_count() -> None:
@@ -104,16 +116,16 @@ def test_a_peer_with_another_journal_does_not_stop_it() -> None:
     assert node.ask("south", end=8, drained=7) == 1
 
 
-def test_after_an_hour_nobody_waits_for_a_silent_peer() -> None:
-    """One to two hours, since it is looked at once an hour."""
+def test_after_a_while_nobody_waits_for_a_silent_peer() -> None:
+    """One to two periods, since it is looked at once in a period."""
     node = OurNode("south")
     node.remove()
-    node.draining.next_hour()
+    node.draining.next_period()
     assert node.drained() is None
     node.remove()
-    node.draining.next_hour()
+    node.draining.next_period()
     assert node.drained() == 1
-    node.draining.next_hour()
+    node.draining.next_period()
     assert node.drained() == 2
 
 

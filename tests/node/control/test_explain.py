@@ -80,7 +80,7 @@ def test_each_check_gives_a_reason(anna: Client, case: str) -> None:
     """Whether it holds or not."""
     where, name, holds, why = MATCH[case]
     id = anna.subscribe(f"Select all() Where {where}")
-    found = anna.explain(id, EVENT)
+    found = anna.explain_match(id, EVENT)
     assert checks(found)[name] == (holds, why)
     failed = [check for check in found["checks"] if check["holds"] is False and check["check"] != "state"]
     assert [check["check"] for check in failed] == ([name] if holds is False else [])
@@ -90,7 +90,7 @@ def test_each_check_gives_a_reason(anna: Client, case: str) -> None:
 def test_conditions_on_an_unknown_source_are_undecided(anna: Client, source: str | None) -> None:
     """It is said that a source is not registered here; that of another node may be registered there."""
     id = anna.subscribe("Select all() Where &terms has (fire) and not &terms has (ice) and &kind = lamp On @ > 1")
-    found = anna.explain(id, {"source": source, "terms": ["fire"], "readings": {"level": 2}})
+    found = anna.explain_match(id, {"source": source, "terms": ["fire"], "readings": {"level": 2}})
     name = source or "an unnamed source"
     unknown = f"the attributes of {name} are not known here"
     assert [(check["holds"], check["why"]) for check in found["checks"] if check["check"] == "condition"] == [
@@ -111,9 +111,9 @@ def test_an_event_without_a_point_cannot_be_decided(shared: RunningNode, anna: C
     id = anna.subscribe(BOX)
     shared.source("hidden")
     for caller in (anna, shared.operator()):
-        assert checks(caller.explain(id, {}))["region"] == NO_POINT
-        assert checks(caller.explain(id, {"source": "hidden"}))["region"] == NO_POINT
-    found = shared.operator().explain(id, {"source": "lamp"})
+        assert checks(caller.explain_match(id, {}))["region"] == NO_POINT
+        assert checks(caller.explain_match(id, {"source": "hidden"}))["region"] == NO_POINT
+    found = shared.operator().explain_match(id, {"source": "lamp"})
     assert checks(found)["region"] == (True, "(3, 4) is in box(0, 0, 5, 5)")
 
 
@@ -123,7 +123,7 @@ def test_an_event_without_a_point_cannot_be_decided(shared: RunningNode, anna: C
 def test_a_subscriber_does_not_learn_where_others_are(anna: Client, victim: Client, region: str) -> None:
     """Neither coordinates nor distances nor yes or no: the answer is the same for an entity that does not exist."""
     id = anna.subscribe(f"Select all() Where &location in {region}")
-    lamp, victim, nobody = (checks(anna.explain(id, {"source": name})) for name in ("lamp", "victim", "nobody"))
+    lamp, victim, nobody = (checks(anna.explain_match(id, {"source": name})) for name in ("lamp", "victim", "nobody"))
     assert lamp["region"] == NO_POINT
     assert victim.pop("source") == (False, "no source victim is registered here")
     assert nobody.pop("source") == (False, "no source nobody is registered here")
@@ -134,7 +134,7 @@ def test_attributes_of_subscribers_are_not_tested(shared: RunningNode, anna: Cli
     """A subscriber looks like an unknown source, also to the condition on readings."""
     id = anna.subscribe("Select all() Where &terms has (fire) and &role = guard On @ > 1")
     found = [
-        checks(anna.explain(id, {"source": name, "terms": ["fire"], "readings": {"pulse": 5}}))
+        checks(anna.explain_match(id, {"source": name, "terms": ["fire"], "readings": {"pulse": 5}}))
         for name in ("victim", "nobody")
     ]
     for name, found_checks in zip(("victim", "nobody"), found, strict=True):
@@ -149,14 +149,14 @@ def test_bindings_are_checked_at_the_events_time(shared: RunningNode) -> None:
     shared.source("near", x=101, y=0, attributes={"context": "noise"})
     shared.source("far", x=300, y=0, attributes={"context": "noise"})
     bob.subscribe("Select Where &context = noise and &location in nearest On @ > 1", id="bobs")
-    found = bob.explain("bobs", {"source": "near", "readings": {"noise": 5}})
+    found = bob.explain_match("bobs", {"source": "near", "readings": {"noise": 5}})
     since = bob.bindings("bobs")[0].bound_at
     assert checks(found)["bound"] == (True, f"near has been bound since {since}")
     assert checks(found)["on"] == (True, "@ > 1 holds: noise is 5")
-    past = bob.explain("bobs", {"source": "near", "time": 1_000_000})
+    past = bob.explain_match("bobs", {"source": "near", "time": 1_000_000})
     assert checks(past)["bound"] == (False, f"near was not bound at 1970-01-12T13:46:40Z; it was from {since}")
     assert checks(past)["on"] == (False, "@ > 1 does not hold: the event has no readings")
-    never = checks(bob.explain("bobs", {"source": "far"}))
+    never = checks(bob.explain_match("bobs", {"source": "far"}))
     assert never["bound"] == (False, "far is not bound; bound now: near")
     assert never["condition"] == (True, "&context = noise holds for far")
     assert never["active"][0] is True
@@ -171,9 +171,9 @@ def test_the_pipelines_progress_is_compared_with_the_journal(tmp_path: Path) -> 
         def state_check(sender: PipelineStatus) -> tuple[bool | None, str] | None:
             outbox.write_status(sender)
             until(lambda: node.service.outbox_reader.pipeline_status == sender, "the node to meet the pipeline")
-            return checks(anna.explain("q", {"terms": ["fire"]})).get("state")
+            return checks(anna.explain_match("q", {"terms": ["fire"]})).get("state")
 
-        first = anna.explain("q", {"terms": ["fire"]})
+        first = anna.explain_match("q", {"terms": ["fire"]})
         assert (first["matches"], checks(first)["state"]) == (
             False,
             (False, "no pipeline has reported to this node yet"),
@@ -181,21 +181,21 @@ def test_the_pipelines_progress_is_compared_with_the_journal(tmp_path: Path) -> 
         for read in (0, 1):
             behind = state_check(PipelineStatus("p", read, {}, read_offsets={"local": read}))
             assert behind == (True, f"the pipeline has read {read} of 2 records of this node so far")
-            assert anna.explain("q", {"terms": ["fire"]})["matches"] is True
-            assert anna.explain("q", {"terms": ["ice"]})["matches"] is False
+            assert anna.explain_match("q", {"terms": ["fire"]})["matches"] is True
+            assert anna.explain_match("q", {"terms": ["ice"]})["matches"] is False
         assert state_check(PipelineStatus("p", 2, {}, read_offsets={"local": 2})) is None
-        assert anna.explain("q", {"terms": ["fire"]})["matches"] is True
+        assert anna.explain_match("q", {"terms": ["fire"]})["matches"] is True
 
 
 def test_only_owner_and_operator_may_explain(shared: RunningNode, anna: Client) -> None:
     """For an existing subscription and a valid event."""
     id = anna.subscribe(terms=["fire"])
-    assert shared.operator().explain(id, EVENT)["subscription"] == id
+    assert shared.operator().explain_match(id, EVENT)["subscription"] == id
     with pytest.raises(PermissionDeniedError):
-        shared.subscriber("eve").explain(id, EVENT)
+        shared.subscriber("eve").explain_match(id, EVENT)
     with pytest.raises(NotFoundError):
-        anna.explain("nothing", EVENT)
+        anna.explain_match("nothing", EVENT)
     with pytest.raises(InputError):
-        anna.explain(id, {"x": 1e300, "y": 0})
+        anna.explain_match(id, {"x": 1e300, "y": 0})
     answer = shared.http.post(f"/v1/subscriptions/{id}/explain", content=b"[]", headers=bearer(anna))
     assert answer.status_code in (400, 422)

@@ -100,3 +100,13 @@ def test_after_a_restart_a_binding_is_held_for_an_earlier_replacement() -> None:
     held = HeldBindings(never)
     assert held.apply([Unbound("q", "home", 5)], 5, never, lambda _: ("b4@south",)) == []
     assert held.release_replaced(["q"], 9) == [Unbound("q", "home", 9)]
+
+
+def test_a_binding_stays_if_its_replacement_goes_while_its_node_is_silent() -> None:
+    """It was held until the replacement is confirmed; now there is none, and what the silent node has comes later."""
+    held = HeldBindings(never, lambda _, source: source == "s@quiet")
+    held.apply([Unbound("q", "s@quiet", 1), Bound("q", "t@other", 1)], 1, never)
+    gone = [Unbound("q", "t@other", 2), StateChanged("q", INACTIVE, "gone", 2)]
+    assert held.apply(gone, 2, never) == gone[:1]
+    assert held.is_cut_off("q")
+    assert held.release_replaced(["q"], 3) == []

@@ -32,7 +32,7 @@ def test_the_cache_is_bounded() -> None:
     """Neither many texts nor long ones fill the memory."""
     reader = queries()
     for number in range(10_500):
-        reader.of_region(None, [f"t{number}"])
+        reader.read(f"Select all() Where &terms has (t{number})")
     long = f"{NEAREST} and &a in ({', '.join(map(str, range(1000)))})"
     assert reader.read(long) is not reader.read(long)
     assert len(reader._cache) == 10_000
@@ -41,10 +41,9 @@ def test_the_cache_is_bounded() -> None:
 def test_region_and_terms_round_trip() -> None:
     """Whatever characters the terms have."""
     terms = ['"', "\\", "Select", "a b", "\u2028", "ü", "-1", "\n"]
-    checked = queries().of_region(Box(-1, -2.5, 3, 1e100), terms)
-    assert parse(checked.text) == checked.query
-    assert to_text(parse(checked.text)) == checked.text
-    assert checked.query.terms == tuple(terms)
+    text = queries().accept_box(Box(-1, -2.5, 3, 1e100), terms).text
+    assert to_text(parse(text)) == text
+    assert parse(text).terms == tuple(terms)
 
 
 def test_limits_apply_to_new_subscriptions() -> None:

@@ -7,11 +7,11 @@ import random
 import pytest
 
 from roamcast.errors import CapacityError
-from roamcast.journal.bodies import BindingBody, SubscriptionBody
+from roamcast.journal.bodies import BindingBody, PositionBody, SubscriptionBody
 from roamcast.journal.records import BINDING, POSITION, REMOVAL, SUBSCRIPTION, UNBINDING, Record
 from roamcast.journal.wants import end_want, want_of_source
 from roamcast.lab.models.registry import MemoryRegistry
-from roamcast.model import Box
+from roamcast.model import LATEST, Box
 from roamcast.node.control.links import Links
 from roamcast.node.control.wants import UNKNOWN, NodeWants, WantsRequest
 from roamcast.space import PLANAR
@@ -119,6 +119,26 @@ def test_a_bound_source_is_wanted_from_its_home_only() -> None:
     wants.note([binding("q", "b4@south", UNBINDING)])
     south.synchronise(wants, "south")
     assert [record.kind for record in south.records] == [BINDING, UNBINDING]
+
+
+def test_a_move_counts_by_the_clocks_of_all_peers() -> None:
+    """It counts from the earliest time on that it may be at a peer, and the position before until the latest."""
+    peers = ["south", "west"]
+    wants = NodeWants(lambda _: LINK, 7, PLANAR, lambda _: False, lambda: peers)
+    for peer, ahead in (("south", 1_000), ("west", -300)):
+        wants.add_peer(peer)
+        wants.note_clock(peer, sent=500, received=540, time=520 + ahead)
+    moved = [binding("q", "b4"), position(1, 2)]
+    assert wants.add_times_of_moves(moved, 7_000) == [
+        moved[0], moved[1]._replace(body=PositionBody(7_000 - 320, 7_000 + 1_020).to_json())
+    ]  # fmt: skip
+    peers.append("unknown")
+    (move,) = wants.add_times_of_moves(moved[1:], 7_000)
+    assert PositionBody.from_json(str(move.body)) == PositionBody(7_000 - 5_000_000, 7_000 + 5_000_000)
+    (move,) = wants.add_times_of_moves(moved[1:], LATEST)
+    assert PositionBody.from_json(str(move.body)).end == LATEST
+    peers.clear()
+    assert wants.add_times_of_moves(moved, 7_000) == moved
 
 
 def test_a_moving_region_is_wanted_with_room_around_it() -> None:

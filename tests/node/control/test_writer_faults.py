@@ -167,10 +167,10 @@ def test_waiting_records_are_journalled_once(node: World) -> None:
     """In chunks: a journalled chunk is not repeated although the next one fails."""
     append, room = node.journal.append, [0]
 
-    def counted(records: Sequence[Record]) -> Future[int]:
+    def counted(records: Sequence[Record], *, urgent: bool = False) -> Future[int]:
         room[0] -= 1
         node.journal.refusals = int(room[0] < 0)
-        return append(records)
+        return append(records, urgent=urgent)
 
     node.journal.append = counted  # type: ignore[method-assign]
     with pytest.raises(StorageError):

@@ -200,3 +200,21 @@ def test_a_new_pipeline_gets_positions_of_moving_regions(node: World) -> None:
     assert records(node)[before:] == [
         ("subscription", "p"), ("position", 5.0), ("subscription", "q"), ("subscription", "r"),
     ]  # fmt: skip
+
+
+def test_moves_have_bodies_if_there_are_peers(node: World) -> None:
+    """A position that is journalled again has none: it is known. One that comes with a region that a move starts has.
+
+    Otherwise the other regions of the subscriber would forget where they were.
+    """
+    node.subscriber("ann", (50, 0))
+    node.subscribe("q", "ann", AROUND)
+    node.move("ann", 40)
+    node.control.peer_wants.own._linked_peers = lambda: ["south"]
+    node.subscribe("r", "ann", f"{AROUND} Life-control #location in stage")
+    node.subscribe("s", "ann", AROUND)
+    node.move("ann", 5)
+    node.control.inform_pipeline("new").result(SECONDS)
+    assert [(row["x"], row["body"] is not None) for row in node.journalled() if row["kind"] == "position"] == [
+        (50.0, False), (40.0, False), (40.0, False), (5.0, True), (5.0, True), *[(5.0, False)] * 3,
+    ]  # fmt: skip

@@ -86,7 +86,7 @@ def test_effects_leave_after_the_commit(store: Store, actor: OfficeActor) -> Non
     assert left == []
     store.free.set()
     future.result(LIMIT)
-    until(lambda: left == [LettersReady(ANN)], "the news")
+    until(lambda: left == [LettersReady((ANN,))], "the news")
 
 
 def test_a_refused_message_affects_no_other(actor: OfficeActor) -> None:

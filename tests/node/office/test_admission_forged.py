@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +12,7 @@ from typing import get_args
 import pytest
 from backbone import backbone, leave_event, visitor
 from forged_messages import replay, send_forged
-from nodes import RunningNode, running_node, until
+from nodes import RunningNode, letter_body, running_node, until
 
 from roamcast.client import Client
 from roamcast.deliver.mailbox import START, FiledLetter, LetterKey, Mailbox
@@ -170,7 +171,7 @@ def test_a_peer_cannot_post_in_the_name_of_the_pipeline(nodes: dict[str, Running
     for batch, at in ((2, "north"), (3, "south"), (4, "north")):
         ann.migrate(nodes[at].url)
         until(lambda at=at: at == "north" or where(nodes["north"], ann)[0] == at, "the home to hear of it")
-        made_up = Letter(ANN, "the-pipeline", batch, '{"subscription": "s", "event": {"id": "made up"}}')
+        made_up = Letter(ANN, "the-pipeline", batch, json.dumps(letter_body("made up")))
         received = Bookkeeping(Mailbox(9, {"the-pipeline": Ranges().add_range(1, 99)}))
         for to in ("north", "south"):
             for origin in ("west", "north"):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import orjson
 import pytest
 from hypothesis import given
@@ -51,14 +49,14 @@ bookkeeping = st.builds(
 def posts(draw: st.DrawFn) -> LetterBundle:
     name = draw(names)
     return LetterBundle(
-        name, tuple(replace(it, receiver=name) for it in draw(bundles)), draw(domains), draw(numbers), draw(texts)
+        name, tuple(it._replace(receiver=name) for it in draw(bundles)), draw(domains), draw(numbers), draw(texts)
     )
 
 
 @st.composite
 def portions(draw: st.DrawFn) -> MailboxChunk:
     name = draw(names)
-    bundle = [replace(it, receiver=name) for it in draw(bundles)]
+    bundle = [it._replace(receiver=name) for it in draw(bundles)]
     places = sorted(draw(st.sets(st.integers(1, HIGHEST), max_size=len(bundle))))
     filed = tuple(map(FiledLetter, bundle, [*places, *[None] * (len(bundle) - len(places))]))
     cursor = draw(st.builds(Cursor, numbers, texts, numbers))
@@ -127,7 +125,7 @@ ANN, BEN = "north.pier.ann", "harbour.south.dock.ben"
 ONE, TWO = Letter(ANN, "p", 1, "{}"), Letter(ANN, "p", 2, "{}")
 LIES = (
     LetterBundle(BEN, (ONE,), "north", 1),
-    LetterBundle(ANN, (replace(ONE, number=0),), "north", 1),
+    LetterBundle(ANN, (ONE._replace(number=0),), "north", 1),
     LetterBundle(ANN, (ONE, ONE), "north", 1),
     MailboxChunk(BEN, 2, "north", START, (FiledLetter(ONE, 1),), last=True),
     MailboxChunk(ANN, 2, "north", START, (FiledLetter(ONE, 1), FiledLetter(TWO, 1)), last=True),

@@ -46,7 +46,7 @@ def test_events_published_at_several_nodes_have_the_same_identity(nodes: dict[st
     """Number, id and attributes are those of the home; elsewhere the source is named with its domain."""
     cam = nodes["north"].source("cam", attributes={"kind": "camera"})
     for at in (None, "north", "south", "west"):
-        assert cam.publish({**EVENT, "seq": 7}, at=at).last_seq == 7
+        assert cam.publish({**EVENT, "seq": 7}, domain=at).last_seq == 7
     body = '{"kind":"camera"}'
     records = {d: [tuple(row[k] for k in WHO) for row in journalled(n.data, d)] for d, n in nodes.items()}
     assert records == {
@@ -59,7 +59,7 @@ def test_events_published_at_several_nodes_have_the_same_identity(nodes: dict[st
 def test_sequence_numbers_come_from_the_home(nodes: dict[str, RunningNode]) -> None:
     """Events published at several nodes without numbers never share one."""
     cam = nodes["north"].source("cam")
-    numbers = [cam.publish(EVENT, at=at).last_seq for at in ("south", None, "west", "south", None)]
+    numbers = [cam.publish(EVENT, domain=at).last_seq for at in ("south", None, "west", "south", None)]
     assert sorted(set(numbers)) == sorted(numbers)
 
 
@@ -85,7 +85,7 @@ def test_a_publish_proof_of_an_old_token_is_refused(nodes: dict[str, RunningNode
     cam = nodes["north"].source("cam")
     old = nodes["north"].client(cam.token)
     cam.renew_token()
-    assert cam.publish(EVENT, at="south").accepted == 1
+    assert cam.publish(EVENT, domain="south").accepted == 1
     stale = PublishProof.create(token_of(old), "north", "cam", "south")
     assert posted(nodes["south"], stale, seq=1) == (401, "Authorization")
 
@@ -117,12 +117,12 @@ def test_a_new_proof_needs_the_home_to_answer(nodes: dict[str, RunningNode]) -> 
 def test_publishing_at_an_unknown_domain_fails(nodes: dict[str, RunningNode]) -> None:
     """Nothing is sent."""
     with pytest.raises(NotFoundError, match="'east'"):
-        nodes["north"].source("cam").publish(EVENT, at="east")
+        nodes["north"].source("cam").publish(EVENT, domain="east")
 
 
 def test_publishing_at_another_domain_needs_a_token(nodes: dict[str, RunningNode]) -> None:
     with pytest.raises(InputError, match="token"):
-        nodes["north"].client().publish({**EVENT, "seq": 1}, at="south")
+        nodes["north"].client().publish({**EVENT, "seq": 1}, domain="south")
 
 
 def test_a_proof_is_verified_again_after_a_minute(
@@ -144,7 +144,10 @@ def test_a_proof_is_verified_again_after_a_minute(
 def test_events_are_passed_on_to_a_home_with_its_own_folder(hosts: dict[str, RunningNode]) -> None:
     """They are journalled there, with the attributes of the source, before the response."""
     cam = hosts["north"].source("cam", attributes={"kind": "camera"})
-    assert cam.publish([{**EVENT, "seq": 7}, {**EVENT, "seq": 8, "readings": {"smoke": 2.5}}], at="south").accepted == 2
+    assert (
+        cam.publish([{**EVENT, "seq": 7}, {**EVENT, "seq": 8, "readings": {"smoke": 2.5}}], domain="south").accepted
+        == 2
+    )
     assert journalled(hosts["south"].data, "south") == []
     rows = journalled(hosts["north"].data, "north")
     assert [tuple(row[name] for name in WHO) for row in rows] == [

@@ -108,7 +108,7 @@ def test_a_takeover_keeps_what_is_not_drained(tmp_path: Path) -> None:
     new = PureStream(tmp_path / "new")
     (tmp_path / "other").mkdir()
     new.folder = StateFolder(tmp_path / "other")
-    new.folder.create("new", inherited)
+    new.folder.create("new", *inherited)
     new.restart()
     first = new.run([*placed([forwarded("car@west", 1)], LINK), *placed([event("cam", 1)], "north", 3)])
     assert letters_of([first.letters]) == {("north", "ann"): [(1, "car@west:1", "s1")]}

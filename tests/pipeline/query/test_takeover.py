@@ -51,7 +51,7 @@ def test_active_subscriptions_come_from_the_registries(tmp_path: Path) -> None:
     register(tmp_path, match("s1"), match("s2"), node="north")
     stands = [match(f"t{n}", lifecycle=Lifecycle(s, None, 5)) for n, s in enumerate(("active", "inactive", "start"))]
     register(tmp_path, match("s1"), *stands, node="south")
-    rows = take_over_registries(tmp_path)[SUBSCRIPTIONS.name].to_pylist()
+    rows = take_over_registries(tmp_path).rows[SUBSCRIPTIONS.name].to_pylist()
     assert [(row["node"], row["id"], row["subscriber"], row["terms"]) for row in rows] == [
         ("north", "s1", "ann", ["fire"]), ("north", "s2", "ann", ["fire"]),
         ("south", "s1", "ann", ["fire"]), ("south", "t0", "ann", ["fire"]),
@@ -66,7 +66,7 @@ def test_live_bindings_come_from_the_registries(tmp_path: Path) -> None:
     registry = open_registry(tmp_path / "nodes" / "local", "local")
     registry.apply([Unbound("b1", "cam", 9)], at=9)
     registry.close()
-    (row,) = take_over_registries(tmp_path)[BINDINGS.name].to_pylist()
+    (row,) = take_over_registries(tmp_path).rows[BINDINGS.name].to_pylist()
     assert row["since"] < 1
     del row["since"]
     assert row == {
@@ -78,7 +78,7 @@ def test_live_bindings_come_from_the_registries(tmp_path: Path) -> None:
 
 def test_without_registries_nothing_is_taken_over(tmp_path: Path) -> None:
     """There may be no node yet."""
-    assert [rows.num_rows for rows in take_over_registries(tmp_path).values()] == [0, 0, 0]
+    assert [rows.num_rows for rows in take_over_registries(tmp_path).rows.values()] == [0, 0]
 
 
 _domains = itertools.count(1)
@@ -97,9 +97,9 @@ def test_subscriptions_of_a_real_node_are_taken_over(tmp_path: Path, kind: str, 
         for id, subscriber in (("s1", "ann"), ("s2", "bob")):
             node.subscriber(subscriber).subscribe(box=(0, 0, 1, 1), terms=["fire"], id=id)
         running = take_over_registries(tmp_path)
-    rows = take_over_registries(tmp_path)[SUBSCRIPTIONS.name]
+    rows = take_over_registries(tmp_path).rows[SUBSCRIPTIONS.name]
     assert [(row["node"], row["subscriber"]) for row in rows.to_pylist()] == [(domain, "ann"), (domain, "bob")]
-    assert running[SUBSCRIPTIONS.name].equals(rows)
+    assert running.rows[SUBSCRIPTIONS.name].equals(rows)
 
 
 def test_a_node_that_moved_to_postgresql_is_read_there(tmp_path: Path, postgresql: str) -> None:
@@ -108,7 +108,7 @@ def test_a_node_that_moved_to_postgresql_is_read_there(tmp_path: Path, postgresq
     for id, store in (("old", None), ("new", postgresql)):
         with in_process_node(tmp_path, domain=domain, store=store) as node:
             node.subscriber(id).subscribe(box=(0, 0, 1, 1))
-    assert take_over_registries(tmp_path)[SUBSCRIPTIONS.name]["subscriber"].to_pylist() == ["new"]
+    assert take_over_registries(tmp_path).rows[SUBSCRIPTIONS.name]["subscriber"].to_pylist() == ["new"]
 
 
 def refusal(data: Path) -> RoamcastError:
@@ -154,7 +154,7 @@ def test_a_node_without_a_known_registry_is_refused(tmp_path: Path) -> None:
     assert "not known where" in refusal(tmp_path).message
     (tmp_path / "nodes" / "north").rmdir()
     (tmp_path / "journal" / "south").mkdir(parents=True)  # a node that could not start
-    assert take_over_registries(tmp_path)[SUBSCRIPTIONS.name].num_rows == 0
+    assert take_over_registries(tmp_path).rows[SUBSCRIPTIONS.name].num_rows == 0
     journal(tmp_path, [event("cam", 1)], node="north")
     assert "not known where" in refusal(tmp_path).message
 
@@ -201,12 +201,12 @@ def test_an_earlier_state_is_taken_over(tmp_path: Path) -> None:
     state_with(tmp_path, STATE)
     taken = take_over_state(tmp_path)
     assert taken is not None
-    assert taken.keys() == {table.name for table in TABLES} - {RECEIVERS.name} | {"positions"}
-    assert taken[SUBSCRIPTIONS.name]["id"].to_pylist() == ["s1"]
+    assert taken.rows.keys() == {table.name for table in TABLES} - {RECEIVERS.name}
+    assert taken.rows[SUBSCRIPTIONS.name]["id"].to_pylist() == ["s1"]
     for table in (SOURCES, LAST_SENT):
-        assert taken[table.name].equals(pa.Table.from_pylist(STATE[table], table.schema))
+        assert taken.rows[table.name].equals(pa.Table.from_pylist(STATE[table], table.schema))
     names = ("id", "since", "until", "end")
-    bindings = [tuple(row[name] for name in names) for row in taken[BINDINGS.name].to_pylist()]
+    bindings = [tuple(row[name] for name in names) for row in taken.rows[BINDINGS.name].to_pylist()]
     assert bindings == [("b1", -3, None, None), ("b2", -2, -1, 9)]
 
 
@@ -215,7 +215,7 @@ def test_rows_that_are_taken_over_start_before_all_records(tmp_path: Path) -> No
     state_with(tmp_path, STATE)
     taken = take_over_state(tmp_path)
     assert taken is not None
-    assert taken[SUBSCRIPTIONS.name]["since"].to_pylist() == [-1]
+    assert taken.rows[SUBSCRIPTIONS.name]["since"].to_pylist() == [-1]
 
 
 def test_live_rows_are_counted(tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_live_rows_are_counted(tmp_path: Path) -> None:
     taken = take_over_state(tmp_path / "earlier")
     assert taken is not None
     state = StateFolder(tmp_path / "state")
-    state.create("next", taken)
+    state.create("next", *taken)
     manifest = state.newest()
     assert manifest is not None
     assert manifest.counters == {"subscriptions": 1, "bindings": 1}

@@ -117,8 +117,8 @@ def checked(content: dict[str, Any]) -> bytes:
 INDEX = {"stack": [], "removed": [], "leaving": [], "next_handle": 0, "sharded": None}
 SHARDED = {"shards": [], "cuts": {"at": []}, "secret": "", "routes": [], "stale": 0, "planned": None}
 GOOD = {
-    "format": "roamcast-state/10", "pipeline": "pipe", "batch": 3, "tables": {}, "counters": {},
-    "moving_regions": {}, "index": INDEX,
+    "format": "roamcast-state/11", "pipeline": "pipe", "batch": 3, "tables": {}, "counters": {},
+    "moving_regions": [], "index": INDEX,
 }  # fmt: skip
 
 
@@ -145,7 +145,9 @@ def test_a_good_manifest_is_read(state: StateFolder) -> None:
         checked({key: value for key, value in GOOD.items() if key != "counters"}),
         orjson.dumps(GOOD),
         checked(GOOD).replace(b'"next_handle":0', b'"next_handle":1'),
-        checked(GOOD).replace(b'"moving_regions":{}', b'"moving_regions":{"planar":"1"}'),
+        checked(GOOD).replace(
+            b'"moving_regions":[]', b'"moving_regions":[{"space":"planar","version":"1","earlier":null}]'
+        ),
     ],
 )
 def test_an_unreadable_manifest_is_corruption(state: StateFolder, content: bytes) -> None:

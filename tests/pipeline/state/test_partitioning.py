@@ -14,7 +14,7 @@ from batches import Placed, PureStream, control, match_rows, placed
 from hypothesis import given
 from hypothesis import strategies as st
 from profiles import brief
-from worlds import around, event, position, removal, subscription, town
+from worlds import around, drained, event, forwarded, position, removal, subscription, town
 
 from roamcast.journal.records import Record
 from roamcast.match.index.rows import concatenate_rows, select_rows
@@ -76,7 +76,15 @@ records = st.one_of(
     ),
     st.builds(lambda n: removal(f"s{n}", f"r{n % 3}"), st.integers(0, 25)),
     st.builds(lambda n, needed: around(f"m{n}", f"r{n}", 2.0, needed), st.integers(0, 2), terms),
-    st.builds(lambda n, x, y: position(f"r{n}", x, y), st.integers(0, 2), st.integers(-5, 5), st.integers(-5, 5)),
+    st.builds(
+        lambda n, x, y, counts: position(f"r{n}", x, y, counts=counts),
+        st.integers(0, 2),
+        st.integers(-5, 5),
+        st.integers(-5, 5),
+        st.none() | st.tuples(st.integers(0, 50), st.integers(50, 99)),
+    ),
+    st.builds(forwarded, st.just("car@west"), st.integers(1, 99), st.integers(-4, 4), st.integers(-4, 4), terms),
+    st.builds(drained, st.integers(0, 60)),
     st.builds(event, st.just("cam"), st.integers(1, 99), st.integers(-4, 4), st.integers(-4, 4), terms),
     st.builds(event, st.just("cam@elsewhere"), st.integers(1, 99), st.integers(-4, 4), st.integers(-4, 4), terms),
 )

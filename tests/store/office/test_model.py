@@ -121,7 +121,7 @@ class OfficeStoreMachine(RuleBasedStateMachine):
         def act(store: OfficeStore) -> None:
             store.put_tenure(Tenure(name, epoch, frozenset({"south"}), unnotified, None, leaving))
             store.put_last_known(LastKnownOffice(name, "north", epoch, is_told))
-            store.put_last_sent(name, other, epoch)
+            store.put_last_sent(name, {other: epoch})
             store.put_claim(PendingClaim(other, epoch, None, "w"))
 
         self.both(act)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -84,7 +85,7 @@ def test_everything_survives_reopening(reopen: Callable[[], SqlOfficeStore]) -> 
         assert (stored.acknowledged, stored.sent, stored.expired) == (2, bookkeeping.sent, bookkeeping.expired)
         assert stored.mailbox.received == {"s": Ranges().add_range(1, 3).add(5)}
         assert store.queued("q", LetterKey("", 0), 9) == letters(1, receiver="q")
-        assert (store.queue_length("q"), store.last_sent("r", "q")) == (1, 7)
+        assert (store.queue_length("q"), store.last_sent("r", ["q"])) == (1, {"q": 7})
         assert store.pending_claim("q") == PendingClaim("q", 4, None, "move_proof")
         assert store.pending_work() == duties
     deliver(store, letters(4))
@@ -162,7 +163,7 @@ def test_cache_has_a_limit(reopen: Callable[[], SqlOfficeStore], monkeypatch: py
         for name in "abcdef":
             deliver(store, letters(number, receiver=name))
             with store.transaction():
-                store.put_last_sent("a", name, number)
+                store.put_last_sent("a", {name: number})
     assert [offsets(store, name) for name in "af"] == [[(1, 1), (2, 2), (3, 3)]] * 2
     with store.transaction():
         assert store.bookkeeping("a").sent == dict.fromkeys("abcdef", 3)
@@ -182,8 +183,18 @@ class RecordingCursor:
         self._statements[sql] = rows[0]
         self._cursor.executemany(sql, rows)
 
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._cursor)
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._cursor, name)
+
+
+def record(store: SqlOfficeStore, statements: dict[str, Any]) -> None:
+    """Record the statements of the current transaction."""
+    session, connection = store._session, store._session._connection
+    session._connection = SimpleNamespace(cursor=lambda: RecordingCursor(connection.cursor(), statements))  # type: ignore[assignment]
+    session._cursor = session._connection.cursor()
 
 
 def test_every_query_uses_an_index(tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,10 +204,10 @@ def test_every_query_uses_an_index(tmp_path: Path, file: Path, monkeypatch: pyte
     store = open_office(tmp_path, "north")
     deliver(store, letters(2))
     with store.transaction():
-        store._session._cursor = RecordingCursor(store._session._cursor, statements)
+        record(store, statements)
+        store.held("r", LetterKey("a", 1), 9)
         store.file(plan_filing(store.mailboxes(["r"]), letters(1)))
         store.readable("r", 0, 9)
-        store.held("r", LetterKey("a", 1), 9)
         store.overdue("r", 5)
         store.expire("r", [FiledLetter(letters(2)[0], 2)])
         store.acknowledge("r", 1)
@@ -205,7 +216,7 @@ def test_every_query_uses_an_index(tmp_path: Path, file: Path, monkeypatch: pyte
         store.unposted_count("s")
         store.dequeue("q", [LetterKey("s", 1), LetterKey("s", 2)])
     with store.transaction():
-        store._session._cursor = RecordingCursor(store._session._cursor, statements)
+        record(store, statements)
         store.letter("r", LetterKey("s", 1))
         store.erase_mailbox("r")
     store.close()

@@ -7,6 +7,7 @@ one cell, and a point in four.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from itertools import groupby
 from math import frexp
 from typing import Final, NamedTuple
 
@@ -21,6 +22,9 @@ LEVELS: Final = range(-30, 61)
 """A larger region counts as everywhere."""
 
 _BITS: Final = 50  # of a column or row, so that floats have the bounds of a cell exactly
+
+_Squares = npt.NDArray[np.complex128]
+"""Column and row of squares of a grid, as complex numbers: these can be sorted together."""
 
 
 class Cell(NamedTuple):
@@ -51,10 +55,10 @@ class Cell(NamedTuple):
     def __str__(self) -> str:
         return f"{self.level}/{self.column}/{self.row}"
 
-    @property
-    def parent(self) -> Cell:
-        """A cell of the next level that contains this one."""
-        return Cell(self.level + 1, self.column >> 1, self.row >> 1)
+    def ancestor(self, level: int) -> Cell:
+        """A cell of a higher level that contains this one."""
+        steps = level - self.level
+        return Cell(level, self.column >> steps, self.row >> steps)
 
     @property
     def box(self) -> Box:
@@ -77,10 +81,12 @@ class SourcePositions:
         self._ids: list[str] = []
         self._points: npt.NDArray[np.float64] = np.empty((2, 16))
         self._unknown: set[str] = set()
+        self._sorted: dict[int, tuple[_Squares, npt.NDArray[np.intp]]] = {}  # by level, until a position changes
 
     def put(self, source: str, point: tuple[float, float] | None) -> None:
         """Set where a source is; None if that is not known."""
         self.remove(source)
+        self._sorted.clear()
         if point is None:
             self._unknown.add(source)
             return
@@ -95,6 +101,7 @@ class SourcePositions:
         slot = self._slots.pop(source, None)
         if slot is None:
             return
+        self._sorted.clear()
         last = self._ids.pop()
         if last != source:
             self._ids[slot], self._slots[last] = last, slot
@@ -107,8 +114,22 @@ class SourcePositions:
         """
         if None in cells:
             return [*self._unknown, *self._ids]
-        x, y = self._points[:, : len(self._ids)]
         is_inside = np.zeros(len(self._ids), np.bool_)
-        for box in (cell.box for cell in cells if cell is not None):
-            is_inside |= (x >= box.min_x) & (x < box.max_x) & (y >= box.min_y) & (y < box.max_y)
+        for level, same_level in groupby(sorted(cell for cell in cells if cell is not None), lambda cell: cell.level):
+            squares, slots = self._squares(level)
+            columns, rows = np.array([cell[1:] for cell in same_level], np.float64).T
+            covered = np.unique([columns + x + 1j * (rows + y) for x in (0, 1) for y in (0, 1)])
+            first, stop = (np.searchsorted(squares, covered, side) for side in ("left", "right"))
+            found = first < stop
+            for begin, end in zip(first[found].tolist(), stop[found].tolist(), strict=True):
+                is_inside[slots[begin:end]] = True
         return [*self._unknown, *(self._ids[slot] for slot in np.flatnonzero(is_inside).tolist())]
+
+    def _squares(self, level: int) -> tuple[_Squares, npt.NDArray[np.intp]]:
+        """The squares of the grid that the points are in, sorted; and the slots of the points in this order."""
+        if level not in self._sorted:
+            column, row = np.floor(self._points[:, : len(self._ids)] / 2.0**level)
+            squares: _Squares = column + 1j * row
+            slots = np.argsort(squares)
+            self._sorted[level] = squares[slots], slots
+        return self._sorted[level]

@@ -105,6 +105,6 @@ class MatchRequests:
 
     def _enlarged(self, request: SourceRequest) -> SourceRequest:
         cell = request.cell
-        while cell is not None and cell.level < self._smallest:
-            cell = cell.parent if cell.level + 1 < LEVELS.stop else None
-        return request._replace(cell=cell)
+        if cell is None or cell.level >= self._smallest:
+            return request
+        return request._replace(cell=cell.ancestor(self._smallest) if self._smallest < LEVELS.stop else None)

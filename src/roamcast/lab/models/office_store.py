@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from roamcast.deliver.chunks import merge_chunk
-from roamcast.deliver.mailbox import FiledLetter, FilingPlan, LetterKey, Mailbox, is_expired, key_of
+from roamcast.deliver.mailbox import FiledLetter, FilingPlan, LetterKey, Mailbox, is_expired, key_of, take_fitting
 from roamcast.deliver.port import Bookkeeping, LastKnownOffice, MailboxLoad, PendingClaim, PendingWork, Tenure, WorkKind
 from roamcast.model import Letter
 from roamcast.ranges import Ranges
 
-__all__ = ["MemoryOfficeStore"]
+__all__ = ["MemoryOfficeStore", "after_filing"]
 
 _ABSENT: Final = object()
 
@@ -110,7 +110,8 @@ class MemoryOfficeStore:
         return {name: MailboxLoad(len(mailbox.readable), len(mailbox.held)) for name, mailbox in letters.items()}
 
     def file(self, plan: FilingPlan) -> None:
-        for name, mailbox in plan.changed.items():
+        mailboxes = self.mailboxes({receiver for receiver, _ in plan.received})
+        for name, mailbox in after_filing(mailboxes, plan).items():
             self.put_bookkeeping(name, replace(self.bookkeeping(name), mailbox=mailbox))
         for filed in plan.filed:
             self.add_letters(filed.letter.receiver, [filed])
@@ -133,9 +134,10 @@ class MemoryOfficeStore:
             else:
                 self._put(mailbox.readable, filed.offset, filed)
 
-    def readable(self, name: str, after: int, limit: int) -> list[FiledLetter]:
+    def readable(self, name: str, after: int, limit: int, size: int | None = None) -> list[FiledLetter]:
         readable = self._mailbox(name).readable
-        return [readable[offset] for offset in sorted(offset for offset in readable if offset > after)[:limit]]
+        letters = [readable[offset] for offset in sorted(offset for offset in readable if offset > after)[:limit]]
+        return take_fitting(letters, size, lambda filed: filed.letter.body)
 
     def held(self, name: str, after: LetterKey, limit: int) -> list[FiledLetter]:
         held = self._mailbox(name).held
@@ -168,12 +170,13 @@ class MemoryOfficeStore:
             self._pop(self._letters[name].readable, offset)
         self.put_bookkeeping(name, replace(bookkeeping, expired=expired))
 
-    def last_sent(self, sender: str, receiver: str) -> int:
-        return self.bookkeeping(sender).sent.get(receiver, 0)
+    def last_sent(self, sender: str, receivers: Collection[str]) -> dict[str, int]:
+        sent = self.bookkeeping(sender).sent
+        return {receiver: sent.get(receiver, 0) for receiver in receivers}
 
-    def put_last_sent(self, sender: str, receiver: str, number: int) -> None:
+    def put_last_sent(self, sender: str, numbers: Mapping[str, int]) -> None:
         bookkeeping = self.bookkeeping(sender)
-        self.put_bookkeeping(sender, replace(bookkeeping, sent={**bookkeeping.sent, receiver: number}))
+        self.put_bookkeeping(sender, replace(bookkeeping, sent={**bookkeeping.sent, **numbers}))
 
     def _mailbox(self, name: str) -> _MailboxLetters:
         return self._letters.get(name) or _MailboxLetters()
@@ -220,3 +223,13 @@ class MemoryOfficeStore:
             *(PendingWork(WorkKind.NOTIFY, name) for name, tenure in self._tenures.items() if tenure.unnotified),
             *(PendingWork(WorkKind.CLAIM, name) for name in self._claims),
         ]
+
+
+def after_filing(mailboxes: Mapping[str, Mailbox], plan: FilingPlan) -> dict[str, Mailbox]:
+    """The mailboxes with new letters, in their new state."""
+    changed: dict[str, Mailbox] = {}
+    for (receiver, sender), numbers in plan.received.items():
+        before = changed.get(receiver) or mailboxes.get(receiver) or Mailbox()
+        next_offset = plan.next_offsets.get(receiver, before.next_offset)
+        changed[receiver] = Mailbox(next_offset, {**before.received, sender: numbers})
+    return changed

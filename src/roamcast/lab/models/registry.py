@@ -104,6 +104,9 @@ class MemoryRegistry:
     def subscription(self, id: str) -> Subscription:
         return _subscription(self._tables, id)
 
+    def subscriptions_among(self, ids: Sequence[str]) -> list[Subscription]:
+        return [self._tables.subscriptions[id] for id in dict.fromkeys(ids) if id in self._tables.subscriptions]
+
     def subscriptions(
         self, subscriber: str | None = None, *, after: str = "", limit: int | None = None
     ) -> list[Subscription]:

@@ -106,8 +106,8 @@ async def set_subscriptions(client: AsyncClient, texts: Iterable[str]) -> None:
     """Add and remove subscriptions so that the subscriber has exactly these, in canonical form."""
     missing = dict.fromkeys(texts)
     for subscription in await client.subscriptions():
-        if subscription.text in missing:
-            del missing[subscription.text]
+        if subscription.lacl in missing:
+            del missing[subscription.lacl]
         else:
             await client.unsubscribe(subscription.id)
     for text in missing:

@@ -160,7 +160,7 @@ class Relief:
             sensor, content = report(event)
             reports[sensor].append(content)
         for sensor, contents in reports.items():
-            await sensors[sensor].publish(contents, at=office.domain)
+            await sensors[sensor].publish(contents, domain=office.domain)
             for content in contents:
                 self._observer("posted", office.domain, {**content, "source": self._area.sensor(sensor)})
         team.bag.clear()

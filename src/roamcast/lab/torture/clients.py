@@ -15,10 +15,13 @@ from roamcast.deliver.requests import (
     Deposit,
     Deposited,
     LetterSent,
+    MailboxPull,
     Notice,
     OfficeRequest,
     Pull,
     Pulled,
+    PulledMany,
+    PullMany,
     Register,
     Reply,
     SendLetter,
@@ -35,13 +38,15 @@ __all__ = ["PIPELINE", "PipelineClient", "SubscriberClient"]
 
 PIPELINE = "pipeline"
 _TICK = 60_000, 260_000
+_RESPONSE = 200  # bytes of letters in a response to a gateway
 _LATE_START = 260_000, 15_000_000
 
 
 class SubscriberClient:
     """Keeps its epoch, the last offset it has read and the numbers of its letters. Repeats unanswered requests.
 
-    Some subscribers ask for all letters each time, whatever they have read.
+    Some subscribers ask for all letters each time, whatever they have read. Some acknowledge and pull in one request,
+    as a gateway does.
     """
 
     def __init__(self, name: str, at: str, simulation: TortureSimulation, rng: Random) -> None:
@@ -59,6 +64,7 @@ class SubscriberClient:
         self._notices = 0
         self._registered = False
         self._rereads_all = rng.random() < 0.3
+        self._through_gateway = rng.random() < 0.3
         self._forgot_epoch = False
         self._simulation = simulation
         self._rng = rng
@@ -106,9 +112,15 @@ class SubscriberClient:
         for letters in self._unsent.values():
             if letters:
                 self._request(letters[0])
-        if self.read > self._acknowledged:
-            self._request(Acknowledge(self.name, self.read))
-        if self._has_letters or self._rng.random() < 0.1:
+        through = self.read if self.read > self._acknowledged else 0
+        reads = self._has_letters or self._rng.random() < 0.1
+        if self._through_gateway:
+            if through or reads:
+                self._request(PullMany((MailboxPull(self.name, through, self._rng.randrange(1, 9)),), _RESPONSE))
+            return
+        if through:
+            self._request(Acknowledge(self.name, through))
+        if reads:
             self._request(Pull(self.name, self._rng.randrange(1, 9), 0 if self._rereads_all else self.read))
 
     def notice(self, office: str, notice: Notice) -> None:
@@ -132,6 +144,8 @@ class SubscriberClient:
         self, office: str, request: OfficeRequest, answer: Reply | RoamcastError, acknowledged: int, notices: int
     ) -> None:
         """`acknowledged` and `notices` are the values at the time of the request."""
+        if isinstance(answer, PulledMany):
+            (answer,) = answer.outcomes
         if isinstance(answer, ElsewhereError):
             self._registered = True
             if office == self.at and (self.served or answer.epoch >= self.epoch):
@@ -144,6 +158,8 @@ class SubscriberClient:
         elif isinstance(request, Acknowledge) and not isinstance(answer, RoamcastError):
             self._acknowledged = max(self._acknowledged, request.through)
         elif isinstance(answer, Pulled):
+            if isinstance(request, PullMany):
+                self._acknowledged = max(self._acknowledged, request.pulls[0].through)
             self._simulation.checker.handed_out(answer, acknowledged)
             for letter, offset in answer.letters:
                 if offset is not None and offset > self.read:

@@ -51,6 +51,7 @@ _WITH_EFFECTS = (*_WITH_MANY, *(f"WorkDue {kind}" for kind in WorkKind))
 _WITH_ONE = (
     "Register",
     "Pull",
+    "PullMany",
     "Acknowledge",
     "LocationQuery",
     "AddressUpdate",

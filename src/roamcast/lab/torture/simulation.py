@@ -7,7 +7,7 @@ from random import Random
 
 from roamcast.deliver.addressing import home_of
 from roamcast.deliver.messages import LetterBundle, Transmit
-from roamcast.deliver.requests import Arrive, Notice, OfficeRequest, TraceReply
+from roamcast.deliver.requests import Arrive, LettersReady, Notice, OfficeRequest, TraceReply
 from roamcast.lab.torture.checks import DeliveryChecker
 from roamcast.lab.torture.clients import PIPELINE, PipelineClient, SubscriberClient
 from roamcast.lab.torture.crashes import CrashPhase, CrashPlan
@@ -105,8 +105,18 @@ class TortureSimulation(Timeline):
         self.network.carry(source, effect.to, lambda: target.receive(message, envelope))
 
     def notify(self, source: str, notice: Notice) -> None:
-        """Send a notice from an office to the subscriber concerned."""
-        subscriber = self.subscribers[notice.ticket.split()[0] if isinstance(notice, TraceReply) else notice.name]
+        """Send a notice from an office to the subscribers concerned."""
+        match notice:
+            case LettersReady(names):
+                concerned = names
+            case TraceReply(ticket):
+                concerned = (ticket.split()[0],)
+            case _:
+                concerned = (notice.name,)
+        for name in concerned:
+            self._notify(source, self.subscribers[name], notice)
+
+    def _notify(self, source: str, subscriber: SubscriberClient, notice: Notice) -> None:
         self.network.carry(source, subscriber.name, lambda: subscriber.notice(source, notice))
 
     def request(self, who: str, office: str, request: OfficeRequest, answer: AnswerHandler) -> None:

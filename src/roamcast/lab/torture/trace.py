@@ -9,6 +9,7 @@ from dataclasses import fields, is_dataclass
 from roamcast.deliver.mailbox import FiledLetter, LetterKey
 from roamcast.deliver.messages import WorkDue
 from roamcast.deliver.port import Bookkeeping
+from roamcast.deliver.requests import SendLetter
 from roamcast.model import Letter
 
 __all__ = ["TraceRecorder"]
@@ -44,9 +45,13 @@ def _subjects(what: object) -> set[str]:
 
 def _readable(what: object) -> str:
     """A message in one line: its kind and its non-empty fields."""
-    if not is_dataclass(what) or isinstance(what, type):
+    if isinstance(what, SendLetter):
+        names = list(what._fields)
+    elif is_dataclass(what) and not isinstance(what, type):
+        names = [field.name for field in fields(what)]
+    else:
         return f"error: {what}" if isinstance(what, Exception) else str(what)
-    shown = ((field.name, _short(getattr(what, field.name))) for field in fields(what))
+    shown = ((name, _short(getattr(what, name))) for name in names)
     return " ".join([type(what).__name__, *(f"{name}={text}" for name, text in shown if text)])
 
 

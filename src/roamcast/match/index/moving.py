@@ -2,7 +2,7 @@
 
 The index has a box for each region that contains its circle and some slack. While the circle stays inside, a move only
 changes a position in an array; when it leaves, the box is replaced. Candidates are tested against the circle itself,
-around the current position or the one at a given offset of the journal.
+around the current position, the one at a given offset of the journal, or those at a given time.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ import numpy.typing as npt
 
 from roamcast.errors import ConflictError, InputError, NotFoundError
 from roamcast.match.index.circles import Extents, boxes_around, room_to_move
+from roamcast.match.index.earlier_positions import EarlierPositions
 from roamcast.match.index.segments import Arrays, MappedArrays, SegmentFolder
 from roamcast.match.port import Events
-from roamcast.model import BEFORE_ALL
+from roamcast.model import BEFORE_ALL, NO_END
 from roamcast.space import Floats, Space
 
 __all__ = ["CircleTest", "MovingRegions", "RegionBoxes"]
@@ -40,12 +41,13 @@ class RegionBoxes(NamedTuple):
 
 
 # By region, ordered by handle. While a region is within `room` of its anchor, its box contains its circle. `step` is
-# how far it moved before it was anchored. The box of a `wide` region reaches back that far, more than necessary.
+# how far it moved before it was anchored. Its box reaches back by `reach`, to the earlier positions that counted then;
+# that of a `wide` region is much larger because of that.
 _REGION: Final = np.dtype(
     [
         ("handle", "i8"),
         ("time", "i8"),
-        *((name, "f8") for name in ("x", "y", "radius", "anchor_x", "anchor_y", "room_x", "room_y", "step")),
+        *((name, "f8") for name in ("x", "y", "radius", "anchor_x", "anchor_y", "room_x", "room_y", "step", "reach")),
         ("wide", "?"),
     ]
 )
@@ -118,20 +120,25 @@ class MovingRegions:
             raise ConflictError("a moving region with this handle exists", where="handle", hint="remove it first")
         regions = np.concatenate([self._regions, new])
         self._regions = regions[np.argsort(regions["handle"])]
-        return self._anchor(self._find(handles)[0], np.zeros(len(handles)))
+        return self._anchor(self._find(handles)[0], np.zeros(len(handles)), np.zeros(len(handles)))
 
     def remove(self, handle: npt.ArrayLike) -> None:
         """Remove regions. Raises NotFoundError for an unknown handle."""
         self._regions = np.delete(self._regions, self._rows(handle))
 
     def move(
-        self, handle: npt.ArrayLike, x: npt.ArrayLike, y: npt.ArrayLike, time: npt.ArrayLike = BEFORE_ALL
+        self,
+        handle: npt.ArrayLike,
+        x: npt.ArrayLike,
+        y: npt.ArrayLike,
+        time: npt.ArrayLike = BEFORE_ALL,
+        earlier: EarlierPositions | None = None,
     ) -> RegionBoxes:
         """Move regions and return the boxes to replace. A region may have several positions, in order.
 
-        Until the next call, the box of a region contains its circle at all of these positions and at the one before.
-        Boxes that are larger than necessary because of that shrink with the next call, even if their regions do not
-        move. Raises NotFoundError for an unknown handle, and then changes nothing.
+        Until the next call, the box of a region contains its circle at all of these positions, at the one before, and
+        at those in `earlier`. Boxes that are much larger than necessary because of that shrink with a later call, even
+        if their regions do not move. Raises NotFoundError for an unknown handle, and then changes nothing.
         """
         rows, regions = self._rows(handle), self._regions
         new_x, new_y = (np.atleast_1d(np.asarray(c, np.float64)) for c in (x, y))
@@ -144,30 +151,45 @@ class MovingRegions:
         movers = rows[last]
         inside = self._are_inside(rows, new_x, new_y)
         inside = np.logical_and.reduceat(inside, first) if len(first) else inside
-        left = ~inside | regions["wide"][movers]
-        step = self._step_lengths(rows, new_x, new_y, first, last, left)
+        judged = ~inside | regions["wide"][movers]
+        step = self._step_lengths(rows, new_x, new_y, first, last, judged)
         still = np.setdiff1d(np.flatnonzero(regions["wide"]), movers, assume_unique=True)
         regions["x"][movers], regions["y"][movers], regions["time"][movers] = new_x[last], new_y[last], times[last]
-        replaced, steps = np.concatenate([movers[left], still]), np.concatenate([step, np.zeros(len(still))])
-        order = np.argsort(replaced)
-        return self._anchor(replaced[order], steps[order])
+        concerned, steps = np.concatenate([movers[judged], still]), np.concatenate([step, np.zeros(len(still))])
+        reach = np.fmax(steps, self._reach(concerned, earlier))
+        has_left = np.concatenate([~inside[judged], np.zeros(len(still), np.bool_)])
+        replaced = np.flatnonzero(has_left | (2 * reach <= regions["reach"][concerned]))
+        replaced = replaced[np.argsort(concerned[replaced])]
+        return self._anchor(concerned[replaced], steps[replaced], reach[replaced])
+
+    def anchor(self, earlier: EarlierPositions) -> RegionBoxes:
+        """Give all regions new boxes, which contain their circles at the last and at `earlier` positions."""
+        rows = np.arange(len(self))
+        return self._anchor(rows, np.zeros(len(rows)), self._reach(rows, earlier))
+
+    def _reach(self, rows: Integers, earlier: EarlierPositions | None) -> Floats:
+        """How far the earlier positions of regions are away."""
+        regions = self._regions
+        if earlier is None or not len(earlier):
+            return np.zeros(len(rows))
+        return earlier.farthest(self.space, regions["handle"][rows], regions["x"][rows], regions["y"][rows])
 
     def _step_lengths(
-        self, rows: Integers, x: Floats, y: Floats, first: Integers, last: Integers, left: Truths
+        self, rows: Integers, x: Floats, y: Floats, first: Integers, last: Integers, judged: Truths
     ) -> Floats:
-        """Return, for each region that `left` its box, the largest distance of a former position to the last one."""
-        count = (last - first + 1)[left]
+        """Return, for each mover that is `judged`, the largest distance of a former position to the last one."""
+        count = (last - first + 1)[judged]
         if not len(count):
             return np.empty(0)
-        moves = np.repeat(first[left] - np.cumsum(count) + count, count) + np.arange(count.sum())
-        ends = np.repeat(last[left], count)
+        moves = np.repeat(first[judged] - np.cumsum(count) + count, count) + np.arange(count.sum())
+        ends = np.repeat(last[judged], count)
         starts = np.cumsum(count) - count
-        regions, movers = self._regions, rows[last[left]]
+        regions, movers = self._regions, rows[last[judged]]
         with np.errstate(over="ignore", invalid="ignore"):
             on_the_way = np.maximum.reduceat(self.space.distance(x[ends], y[ends], x[moves], y[moves]), starts)
             before = regions["x"][movers], regions["y"][movers]
             # The former position is NaN if it was unknown.
-            return np.fmax(on_the_way, self.space.distance(*before, x[last[left]], y[last[left]]))
+            return np.fmax(on_the_way, self.space.distance(*before, x[last[judged]], y[last[judged]]))
 
     def _are_inside(self, rows: Integers, x: Floats, y: Floats) -> Truths:
         """Return whether the boxes in the index contain the circles around these points."""
@@ -180,8 +202,8 @@ class MovingRegions:
             inside &= np.abs(y - regions["anchor_y"][rows]) <= regions["room_y"][rows]
         return inside
 
-    def _anchor(self, rows: Integers, step: Floats) -> RegionBoxes:
-        """Give regions a box around their position that covers everything within `step`, plus slack.
+    def _anchor(self, rows: Integers, step: Floats, reach: Floats) -> RegionBoxes:
+        """Give regions a box around their position that covers everything within `reach`, plus slack.
 
         The slack is for further steps like the last two: a single jump does not make a region fast.
         """
@@ -189,11 +211,11 @@ class MovingRegions:
         x, y, radius = (regions[name][rows] for name in ("x", "y", "radius"))
         with np.errstate(over="ignore", invalid="ignore"):
             slack = np.maximum(_SLACK * radius, _STEPS * np.minimum(step, regions["step"][rows]))
-            extents = Extents.of(self.space, x, y, radius + step + slack)
-            room = room_to_move(self.space, x, y, radius, step + slack)
+            extents = Extents.of(self.space, x, y, radius + reach + slack)
+            room = room_to_move(self.space, x, y, radius, reach + slack)
         regions["anchor_x"][rows], regions["anchor_y"][rows] = x, y
         regions["room_x"][rows], regions["room_y"][rows] = room
-        regions["step"][rows], regions["wide"][rows] = step, step > slack
+        regions["step"][rows], regions["reach"][rows], regions["wide"][rows] = step, reach, reach > slack
         return RegionBoxes(regions["handle"][rows], boxes_around(self.space, x, extents))
 
     def _find(self, handle: Integers) -> tuple[Integers, Truths]:
@@ -211,21 +233,31 @@ class CircleTest:
     """The exact test of moving regions, in one version. Circles are closed.
 
     A `trail` is a file of where some regions were: `handle`, `since`, `x`, `y`, ordered by handle and since. `since` is
-    the offset of the position in the journal; in the first row of each handle it is BEFORE_ALL.
+    the offset of the position in the journal; in the first row of each handle it is BEFORE_ALL. `earlier` is a file of
+    `EarlierPositions`.
     """
 
-    def __init__(self, space: Space, folder: Path, version: str, trail: str | None = None) -> None:
+    def __init__(
+        self, space: Space, folder: Path, version: str, trail: str | None = None, earlier: str | None = None
+    ) -> None:
         self._space = space
         self._version: MappedArrays = SegmentFolder(folder).open(version)
         self._trail: MappedArrays | None = None if trail is None else SegmentFolder(folder).open(trail)
+        self._earlier = EarlierPositions.open(folder, earlier)
 
     def __call__(
-        self, events: Events, event: Integers, subscription: Integers, offset: Integers | None = None
+        self,
+        events: Events,
+        event: Integers,
+        subscription: Integers,
+        offset: Integers | None = None,
+        time: Integers | None = None,
     ) -> Truths:
         """Return whether each event is in the circle of the region beside it.
 
-        Uses the last position before `offset` in the journal, or simply the last one if there is no `offset`. False for
-        unknown regions and positions.
+        Uses the last position before `offset` in the journal, or simply the last one if there is no `offset`. If there
+        is a `time` that is not NO_END, it uses all positions that count at this time. False for unknown regions and
+        positions.
         """
         arrays = self._version.arrays
         row, known = _find_sorted(arrays["handle"], subscription)
@@ -234,7 +266,15 @@ class CircleTest:
         x, y, radius = (arrays[name][row] for name in ("x", "y", "radius"))
         if self._trail is not None and offset is not None:
             _apply_trail(self._trail.arrays, subscription, offset, x, y)
-        inside: Truths = self._space.distance(x, y, events.x[event], events.y[event]) <= radius
+        x_of_event, y_of_event = events.x[event], events.y[event]
+        inside: Truths = self._space.distance(x, y, x_of_event, y_of_event) <= radius
+        if time is not None and len(self._earlier):
+            timed = np.flatnonzero(known & (time < NO_END))
+            is_last, key, move = self._earlier.at(subscription[timed], time[timed])
+            inside[timed] &= is_last
+            pair, earlier = timed[key], self._earlier.arrays
+            distance = self._space.distance(earlier["x"][move], earlier["y"][move], x_of_event[pair], y_of_event[pair])
+            inside[pair[distance <= radius[pair]]] = True
         return known & inside
 
 

@@ -90,7 +90,7 @@ class BinderAdapter:
     def __init__(self, queries: Queries, wants: NodeWants, held: type[HeldBindings] = HeldBindings) -> None:
         """`wants`: whether the events of a source of another node come here, and what time it is there."""
         self.wants = wants
-        self._held = held(wants.is_confirmed)
+        self._held = held(wants.is_confirmed, self._may_be_silent)
         self._ends: dict[tuple[str, str], int] = {}  # of bindings to sources of other nodes, by their clocks
         self._binder = Binder(queries.space, queries.places)
         self._subscriptions: dict[str, _LifecycleSubscription] = {}
@@ -194,9 +194,8 @@ class BinderAdapter:
         with _must_accept():
             effects = self._binder.handle_moves(ids, x, y, times, at)
         update = self._update([*effects, *self._ends_of_ranges(set(ids), at)], at)
-        update.records += (
-            _position_record(position) for position in positions if position.entity in self._moving_regions
-        )
+        update.records += (_position_record(each) for each in positions if each.entity in self._moving_regions)
+        update.records = self.wants.add_times_of_moves(update.records, at)
         return update
 
     def subscribe(self, subscription: Subscription, query: CheckedQuery, at: int) -> ControlUpdate:

@@ -41,7 +41,7 @@ class ControlOutbox:
             self.catch_up()
         elif records:
             self.behind = True
-            self._journal.append(records).result()
+            self._journal.append(records, urgent=True).result()
             self.behind, self.journalled_ticket = False, last_ticket
 
     def catch_up(self) -> None:
@@ -50,7 +50,7 @@ class ControlOutbox:
         If it raises StorageError, the others stay in the control outbox and are journalled later.
         """
         while waiting := self._registry.control_outbox(after=self.journalled_ticket, limit=_CHUNK):
-            self._journal.append([record for _, record in waiting]).result()
+            self._journal.append([record for _, record in waiting], urgent=True).result()
             self.journalled_ticket = waiting[-1][0]
         self.behind = False
 
@@ -79,10 +79,10 @@ class ControlOutbox:
                 )
             ]
             if records:
-                self._journal.append(records).result()
+                self._journal.append(records, urgent=True).result()
         bindings = map(adapter.binding_record, self._registry.live_bindings())
         for chunk in _chunks(chain(bindings, wants)):
-            self._journal.append(chunk).result()
+            self._journal.append(chunk, urgent=True).result()
         self._registry.set_pipeline(pipeline)
 
 

@@ -1,4 +1,4 @@
-"""Draining of links: removed subscriptions still get the events of peers that were on their way.
+"""Draining of links: what subscriptions were before they moved or were removed counts for events on their way.
 
 A peer tells how far the journals of its data folder go, and later that its pipeline has read so far and that we have
 taken all that came of it. Then every event that was published there before we asked is journalled here. Sans-IO.
@@ -10,16 +10,16 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from roamcast.journal.records import DRAINED, REMOVAL, Record
+from roamcast.journal.records import DRAINED, POSITION, REMOVAL, Record
 
 __all__ = ["Draining"]
 
 
 class _Mark(NamedTuple):
-    """The last offset of our journal at some time, and the number of removals noted by then."""
+    """The last offset of our journal at some time, and the number of removals and moves noted by then."""
 
     offset: int = 0
-    removals: int = 0
+    changes: int = 0
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class _PeerMarks:
 
 
 class Draining:
-    """Which removals are known to be drained. Belongs to the control writer's thread, except for `is_waiting`."""
+    """Which removals and moves are drained, as far as known. Belongs to one thread, except for `is_waiting`."""
 
     def __init__(self, peers: Callable[[], Collection[str]], journalled: Callable[[], int | None]) -> None:
         """`peers` have a data folder of their own. `journalled`: the last offset of the journal of this node; None
@@ -43,21 +43,21 @@ class Draining:
         self._peers = peers
         self._journalled = journalled
         self._marks: dict[str, _PeerMarks] = {}
-        self._removals = 1  # there may be some from before the start
-        self._hour: list[_Mark] = [_Mark(), _Mark()]
+        self._changes = 1  # there may be some from before the start
+        self._periods: list[_Mark] = [_Mark(), _Mark()]
         self._offered = _Mark()
         self._done = _Mark()
 
     @property
     def is_waiting(self) -> bool:
-        """Whether some removals are not known to be drained. Any thread may call this."""
-        return self._removals > self._done.removals
+        """Whether some removals or moves are not known to be drained. Any thread may call this."""
+        return self._changes > self._done.changes
 
     def note(self, records: Iterable[Record]) -> None:
         """Follow control records that are stored."""
         for record in records:
-            if record.kind == REMOVAL and record.body is not None:
-                self._removals += 1
+            if record.kind in (REMOVAL, POSITION) and record.body is not None:
+                self._changes += 1
             elif record.kind == DRAINED and record.seq == self._offered.offset:
                 self._done = self._offered
 
@@ -72,29 +72,29 @@ class Draining:
             marks.drained, _ = marks.waiting.pop(0)
         if marks.waiting and not _reaches(ends, marks.waiting[-1][1]):
             marks.waiting.clear()  # the peer has other journals
-        if not marks.waiting or marks.waiting[-1][0].removals < marks.asked.removals:
+        if not marks.waiting or marks.waiting[-1][0].changes < marks.asked.changes:
             marks.waiting = [*marks.waiting[:1], (marks.asked, ends)]
 
     def forget(self, peer: str) -> None:
         """A peer has been removed."""
         self._marks.pop(peer, None)
 
-    def next_hour(self) -> None:
-        """Called once an hour: what was removed before the last call counts as drained, if peers respond or not."""
-        self._hour = [self._hour[1], self._now()]
+    def next_period(self) -> None:
+        """Called once in a while: changes before the last call count as drained, whether peers respond or not."""
+        self._periods = [self._periods[1], self._now()]
 
     def record(self, at: int) -> Record | None:
         """The control record to journal now, if any."""
         drained = min((self._marks.get(peer, _PeerMarks()).drained for peer in self._peers()), default=self._now())
-        drained = max(drained, self._hour[0])
-        if drained.removals <= self._done.removals:
+        drained = max(drained, self._periods[0])
+        if drained.changes <= self._done.changes:
             return None
         self._offered = drained
         return Record(DRAINED, seq=drained.offset, time=at)
 
     def _now(self) -> _Mark:
         offset = self._journalled()
-        return self._done if offset is None else _Mark(offset, self._removals)
+        return self._done if offset is None else _Mark(offset, self._changes)
 
 
 def _reaches(offsets: Mapping[str, int], ends: Mapping[str, int]) -> bool:

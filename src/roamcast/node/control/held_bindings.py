@@ -17,9 +17,14 @@ __all__ = ["HeldBindings"]
 class HeldBindings:
     """The bindings that are held, by subscription and source. Not thread-safe."""
 
-    def __init__(self, is_confirmed: Callable[[str], bool]) -> None:
-        """`is_confirmed`: whether the events of a source come here, as far as it is known."""
+    def __init__(
+        self, is_confirmed: Callable[[str], bool], is_silent: Callable[[str, str], bool] = lambda *_: False
+    ) -> None:
+        """`is_confirmed`: whether the events of a source come here, as far as it is known. `is_silent`: whether a
+        subscription may only have lost a source because the node of that does not respond.
+        """
         self._is_confirmed = is_confirmed
+        self._is_silent = is_silent
         self._held: dict[str, dict[str, bool]] = {}  # whether it is because the node of the source is silent
 
     def __iter__(self) -> Iterator[str]:
@@ -59,7 +64,7 @@ class HeldBindings:
                     self._held.setdefault(id, {})[source] = False
                 case Unbound(id, source) if id not in gained and may_hold(id, source):
                     self._held.setdefault(id, {})[source] = True
-                case StateChanged(id, SubscriptionState.INACTIVE) if self.is_cut_off(id):
+                case StateChanged(id, SubscriptionState.INACTIVE) if self._is_left_with_silent(id):
                     pass
                 case StateChanged(id, SubscriptionState.STOP):
                     result += [*self.release(id, at), effect]
@@ -90,6 +95,12 @@ class HeldBindings:
             for id, sources in self._held.items()
             if any(silent and split_name(source)[1] == node for source, silent in sources.items())
         ]
+
+    def _is_left_with_silent(self, subscription: str) -> bool:
+        """Note that a subscription has no source but held ones. Whether some of these are of silent nodes."""
+        held = self._held.get(subscription, {})
+        held.update((source, True) for source in held if self._is_silent(subscription, source))
+        return self.is_cut_off(subscription)
 
     def _forget(self, subscription: str, source: str) -> None:
         held = self._held[subscription]

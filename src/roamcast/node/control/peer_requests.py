@@ -109,10 +109,10 @@ class PeerRequests:
         return self._submit(receive)
 
     def forget_undrained(self) -> Future[None]:
-        """An hour has passed: stop to wait for peers that do not respond."""
+        """Stop waiting for peers with what was removed or moved before the last call."""
 
         def forget(group: RequestGroup) -> None:
-            self.wants.draining.next_hour()
+            self.wants.draining.next_period()
             self._note_drained(group)
 
         return self._submit(forget)

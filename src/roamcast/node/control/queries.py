@@ -6,27 +6,25 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from threading import Lock
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from roamcast.bind.discovery.cells import Cell
 from roamcast.bind.discovery.messages import request_of
 from roamcast.errors import CorruptionError, InputError
-from roamcast.journal.bodies import SubscriptionBody
+from roamcast.journal.bodies import SubscriptionBody, box_body
 from roamcast.lacl import MAX_BYTES, LaclError, Plan, Query, check, parse, plan_of, to_text
 from roamcast.lacl.errors import SpanError
-from roamcast.lacl.syntax import And, BoxRegion, Condition, Has, Inside, RangLoc, Select, Text, Variable, Within, leaves
+from roamcast.lacl.printing import quoted, region_text
+from roamcast.lacl.syntax import BoxRegion, Condition, Has, Inside, RangLoc, Text, Within, leaves
 from roamcast.model import Box, Subscription
 from roamcast.places import Places
 from roamcast.settings_model import NodeLimits
 from roamcast.space import Space
 
-__all__ = ["CheckedQuery", "Queries", "cell_of", "places_of"]
+__all__ = ["AcceptedQuery", "CheckedQuery", "Queries", "box_text", "cell_of", "places_of"]
 
 _CACHED: Final = 10_000
 _LONGEST_CACHED: Final = 1_000  # characters
-
-_TERMS = Variable("&", "terms")
-_LOCATION = Variable("&", "location")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +57,22 @@ class CheckedQuery:
     def has_lifecycle(self) -> bool:
         """Whether it has states: it is bound to sources or has life-control. Any other is always active."""
         return self.plan == "bind" or self.query.life_control is not None
+
+
+class AcceptedQuery(NamedTuple):
+    """A valid query as it is stored: its canonical text, and what follows from it.
+
+    `body` is that of its control record; None for plan bind. `cell` contains its region, `places` are those it names.
+    `with_lifecycle` is the query itself if it has a lifecycle: the binder needs it.
+    """
+
+    text: str
+    body: str | None
+    cell: str = ""
+    places: tuple[str, ...] = ()
+    source_condition: str = ""
+    has_moving_region: bool = False
+    with_lifecycle: CheckedQuery | None = None
 
 
 class Queries:
@@ -106,14 +120,30 @@ class Queries:
         unknown = [repr(place) for place in subscription.places if place not in self.places.names]
         return f"no place named {' or '.join(unknown)} is known here" if unknown else None
 
-    def of_region(self, box: Box | None, terms: Sequence[str]) -> CheckedQuery:
-        """All events in the box with all the terms. At least one of the two is given; both have been checked."""
-        parts: list[Condition] = []
-        if box is not None:
-            parts.append(Inside(_LOCATION, BoxRegion(box)))
-        if terms:
-            parts.append(Has(_TERMS, tuple(map(Text, terms))))
-        return self._canonical(Query(Select("all"), And(tuple(parts)) if len(parts) > 1 else parts[0]))
+    def accept(self, text: str) -> AcceptedQuery:
+        """Raises LaclError."""
+        checked = self.read(text)
+        body = self.body_of(checked.query)
+        return AcceptedQuery(
+            checked.text,
+            body,
+            cell_of(body),
+            places_of(checked.query),
+            checked.source_condition,
+            checked.has_moving_region,
+            checked if checked.has_lifecycle else None,
+        )
+
+    def accept_box(self, box: Box | None, terms: Sequence[str]) -> AcceptedQuery:
+        """All events in the box with all the terms. At least one of the two is given; both have been checked.
+
+        Gives what `accept` gives for the same text, but parses nothing. Raises InputError if the text is too long.
+        """
+        text = box_text(box, terms)
+        if len(text) > MAX_BYTES // 4:
+            _check_length(text)
+        cell = None if box is None else Cell.around(box)
+        return AcceptedQuery(text, box_body(box, terms, self.space.name), "" if cell is None else str(cell))
 
     def body_of(self, query: Query) -> str | None:
         """The body of its control record; None for plan bind."""
@@ -138,12 +168,7 @@ class Queries:
         text = to_text(query)
         if (cached := self._cached(text)) is not None:
             return cached
-        if len(text.encode()) > MAX_BYTES:
-            raise InputError(
-                f"the canonical text is longer than {MAX_BYTES:,} bytes",
-                where="subscription",
-                hint="split it into several subscriptions",
-            )
+        _check_length(text)
         checked = CheckedQuery.of(query, text)
         self._put_in_cache(text, checked)
         return checked
@@ -161,6 +186,26 @@ class Queries:
             self._cache[text] = checked
             if len(self._cache) > _CACHED:
                 self._cache.popitem(last=False)
+
+
+def box_text(box: Box | None, terms: Sequence[str]) -> str:
+    """The canonical text of a query for a box, terms, or both."""
+    parts = []
+    if box is not None:
+        parts.append(f"&location in {region_text(BoxRegion(box))}")
+    if terms:
+        parts.append(f"&terms has ({', '.join(map(quoted, terms))})")
+    return f"Select all() Where {' and '.join(parts)}"
+
+
+def _check_length(text: str) -> None:
+    """Raises InputError."""
+    if len(text.encode()) > MAX_BYTES:
+        raise InputError(
+            f"the canonical text is longer than {MAX_BYTES:,} bytes",
+            where="subscription",
+            hint="split it into several subscriptions",
+        )
 
 
 def cell_of(body: str | None) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from roamcast.bind.lcesm.messages import (
     SourceChanged,
@@ -13,14 +14,14 @@ from roamcast.bind.lcesm.messages import (
     SubscriberChanged,
     SubscriberRemoved,
 )
-from roamcast.errors import NotFoundError, PermissionDeniedError, RoamcastError
+from roamcast.errors import ConflictError, NotFoundError, PermissionDeniedError, RoamcastError
 from roamcast.group_commit import Submission
 from roamcast.journal.records import REMOVAL, SUBSCRIPTION, Record
 from roamcast.model import Lifecycle, Position, Subscription
 from roamcast.node.clock import Clock
 from roamcast.node.control.binder_adapter import BinderAdapter, ControlUpdate, registration
 from roamcast.node.control.entity_cache import EntityCache
-from roamcast.node.control.queries import CheckedQuery, cell_of, places_of
+from roamcast.node.control.queries import AcceptedQuery
 from roamcast.store.registry.port import (
     RegistryStore,
     entity_exists,
@@ -40,20 +41,28 @@ from roamcast.store.registry.values import (
     TokenSet,
 )
 
-__all__ = ["Completion", "ControlRequest", "RequestGroup"]
+__all__ = ["Completion", "ControlRequest", "NamedQueries", "Outcome", "RequestGroup"]
+
+NamedQueries: TypeAlias = Sequence[tuple[str, AcceptedQuery]]
+"""Ids of subscriptions, and their queries."""
+
+Outcome: TypeAlias = bool | RoamcastError
+"""Whether a subscription is new, or why it was refused."""
 
 
 class ControlRequest(NamedTuple):
     """A request to the control writer.
 
     `done_when_stored`: it succeeds even if the journal fails, because its token is returned only once.
-    `alone`: it forms a group of its own. `reads`: it changes nothing and needs no disk.
+    `alone`: it forms a group of its own. `reads`: it changes nothing and needs no disk. `subscriptions`: the ids that
+    it is about; those of all requests of a group are read at once.
     """
 
     apply: Callable[[RequestGroup], Any]
     done_when_stored: bool = False
     alone: bool = False
     reads: bool = False
+    subscriptions: Sequence[str] = ()
 
 
 class Completion(NamedTuple):
@@ -83,7 +92,8 @@ class RequestGroup:
         self._adapter = adapter
         self._clock = clock
         self._moves: dict[str, Position] = {}
-        self._subscriptions: dict[str, Subscription | None] = {}
+        self._stored: dict[str, Subscription | None] = {}  # as read before the group
+        self._subscriptions: dict[str, Subscription | None] = {}  # changed ones; None is removed
         self.entities: dict[str, Entity | None] = {}  # changed ones; None is removed
         self.update = ControlUpdate()
         self.removed_subscribers: list[str] = []
@@ -93,7 +103,22 @@ class RequestGroup:
         self.erased: PositionErased | None = None  # rebuild the binder without this position once the group is stored
         self.pipeline: str | None = None  # send it everything in force once the group is stored
 
-    def apply(self, submission: Submission[ControlRequest]) -> Completion:
+    def apply_all(self, submissions: Sequence[Submission[ControlRequest]]) -> list[Completion]:
+        ids = [id for each in submissions for id in each.request.subscriptions]
+        unread: RoamcastError | None = None
+        try:
+            self._stored = dict.fromkeys(ids)
+            self._stored.update((one.id, one) for one in self._registry.subscriptions_among(ids))
+        except RoamcastError as error:
+            unread = error
+        completions = [self._apply(each, unread) for each in submissions]
+        self.flush_moves()
+        return completions
+
+    def _apply(self, submission: Submission[ControlRequest], unread: RoamcastError | None) -> Completion:
+        """`unread`: why the subscriptions of the group could not be read."""
+        if unread is not None and submission.request.subscriptions:
+            return Completion(submission, None, copy(unread))
         try:
             return Completion(submission, submission.request.apply(self), None)
         except RoamcastError as error:
@@ -181,51 +206,87 @@ class RequestGroup:
         self.stale_moves += stale
         return stale
 
-    def subscribe(self, id: str, subscriber: str, query: CheckedQuery, body: str | None) -> bool:
+    def subscribe(self, id: str, subscriber: str, query: AcceptedQuery) -> bool:
         """Add a subscription; False if the same one exists already."""
         self._get(subscriber)
-        existing = self._subscription(id)
-        if existing is not None:
-            if (existing.subscriber, existing.text) == (subscriber, query.text):
-                return False
-            raise subscription_exists(id)
+        if self._exists(id, subscriber, query):
+            return False
         self.flush_moves()
-        at = self._clock.now()
-        lifecycle = Lifecycle("start", None, at) if query.has_lifecycle else None
-        subscription = Subscription(
-            id,
-            subscriber,
-            query.text,
-            body,
-            at,
-            places_of(query.query),
-            lifecycle,
-            query.has_moving_region,
-            query.source_condition,
-            cell_of(body),
-        )
-        self.update.changes.append(SubscriptionAdded(subscription))
-        if lifecycle is not None:
-            self.update.add(self._adapter.subscribe(subscription, query, at))
-        else:
-            self.update.records.append(Record(SUBSCRIPTION, subscriber, id=id, time=at, body=body))
-            if query.has_moving_region:
-                self.update.records += self._adapter.add_moving_region(id, subscriber)
-            self._adapter.adjust_interest(subscription.source_condition, subscription.cell, 1)
-            self.without_lifecycle += 1
-        self._subscriptions[id] = subscription
+        self._add(id, subscriber, query, self._clock.now())
         return True
 
+    def subscribe_many(self, subscriber: str, queries: NamedQueries, *, all_or_none: bool) -> list[Outcome]:
+        """For each query what `subscribe` returns, or the error. With `all_or_none` the first error is raised, before
+        anything is changed.
+        """
+        self._get(subscriber)
+        self.flush_moves()
+        if all_or_none:
+            texts: dict[str, str] = {}
+            for id, query in queries:
+                if self._exists(id, subscriber, query) or texts.setdefault(id, query.text) == query.text:
+                    continue
+                raise subscription_exists(id)
+        at = self._clock.now()
+        outcomes: list[Outcome] = []
+        for id, query in queries:
+            try:
+                is_new = not self._exists(id, subscriber, query)
+                if is_new:
+                    self._add(id, subscriber, query, at)
+                outcomes.append(is_new)
+            except ConflictError as error:
+                outcomes.append(error)
+        return outcomes
+
+    def replace(self, id: str, subscriber: str, query: AcceptedQuery) -> bool:
+        """Give a subscription another query; False if it has this one already.
+
+        Its records are next to each other in the journal, so each event of this node is matched with one of the two.
+        """
+        if self._own(id, subscriber).text == query.text:
+            return False
+        self.unsubscribe(id, subscriber)
+        self._add(id, subscriber, query, self._clock.now())
+        return True
+
+    def _exists(self, id: str, subscriber: str, query: AcceptedQuery) -> bool:
+        """Whether this subscription exists already. Raises ConflictError if another one has the id."""
+        existing = self._subscription(id)
+        if existing is not None and (existing.subscriber, existing.text) != (subscriber, query.text):
+            raise subscription_exists(id)
+        return existing is not None
+
+    def _add(self, id: str, subscriber: str, query: AcceptedQuery, at: int) -> None:
+        text, body, cell, places, source_condition, has_moving_region, with_lifecycle = query
+        lifecycle = None if with_lifecycle is None else Lifecycle("start", None, at)
+        subscription = Subscription(
+            id, subscriber, text, body, at, places, lifecycle, has_moving_region, source_condition, cell
+        )
+        self.update.changes.append(SubscriptionAdded(subscription))
+        if with_lifecycle is not None:
+            self.update.add(self._adapter.subscribe(subscription, with_lifecycle, at))
+        else:
+            self.update.records.append(Record(SUBSCRIPTION, subscriber, id=id, time=at, body=body))
+            if has_moving_region:
+                self.update.records += self._adapter.add_moving_region(id, subscriber)
+            self._adapter.adjust_interest(source_condition, cell, 1)
+            self.without_lifecycle += 1
+        self._subscriptions[id] = subscription
+
+    def unsubscribe_many(self, subscriber: str, ids: Sequence[str]) -> list[RoamcastError | None]:
+        """For each id None, or the error of `unsubscribe`."""
+        outcomes: list[RoamcastError | None] = []
+        for id in ids:
+            try:
+                self.unsubscribe(id, subscriber)
+                outcomes.append(None)
+            except (NotFoundError, PermissionDeniedError) as error:
+                outcomes.append(error)
+        return outcomes
+
     def unsubscribe(self, id: str, subscriber: str) -> None:
-        subscription = self._subscription(id)
-        if subscription is None:
-            raise unknown_subscription(id)
-        if subscription.subscriber != subscriber:
-            raise PermissionDeniedError(
-                "this subscription belongs to another subscriber",
-                where="id",
-                hint="GET /v1/subscriptions lists your own",
-            )
+        subscription = self._own(id, subscriber)
         self.flush_moves()
         at = self._clock.now()
         if subscription.has_lifecycle:
@@ -282,13 +343,20 @@ class RequestGroup:
             return entity.kind  # removed in this group
         return self._registry.retired(id)
 
+    def _own(self, id: str, subscriber: str) -> Subscription:
+        """Raises NotFoundError, and PermissionDeniedError if it belongs to another subscriber."""
+        if (subscription := self._subscription(id)) is None:
+            raise unknown_subscription(id)
+        if subscription.subscriber != subscriber:
+            raise PermissionDeniedError(
+                "this subscription belongs to another subscriber",
+                where="id",
+                hint="GET /v1/subscriptions lists your own",
+            )
+        return subscription
+
     def _subscription(self, id: str) -> Subscription | None:
-        if id in self._subscriptions:
-            return self._subscriptions[id]
-        try:
-            return self._registry.subscription(id)
-        except NotFoundError:
-            return None
+        return self._subscriptions[id] if id in self._subscriptions else self._stored[id]
 
     def _subscriptions_of(self, subscriber: str) -> list[Subscription]:
         by_id = {subscription.id: subscription for subscription in self._registry.subscriptions(subscriber)}

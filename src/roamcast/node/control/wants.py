@@ -13,13 +13,13 @@ from typing import ClassVar, Final, NamedTuple
 
 import orjson
 
-from roamcast.journal.bodies import LINK, RemovalBody, SubscriptionBody
+from roamcast.journal.bodies import LINK, PositionBody, RemovalBody, SubscriptionBody
 from roamcast.journal.records import BINDING, POSITION, REMOVAL, SUBSCRIPTION, UNBINDING, Record
 from roamcast.journal.wants import want_of_source
-from roamcast.model import LATEST, split_name
+from roamcast.model import EARLIEST, LATEST, split_name
 from roamcast.space import Space
 
-__all__ = ["UNKNOWN", "NodeWants", "WantsRequest"]
+__all__ = ["UNKNOWN", "ClockBounds", "NodeWants", "WantsRequest"]
 
 UNKNOWN: Final = -1
 """The version of a peer that needs everything again."""
@@ -186,6 +186,23 @@ class NodeWants:
         if not ends or "every" in orjson.loads(body or "{}"):
             return Record(REMOVAL, subscriber, id=id, time=at)
         return Record(REMOVAL, subscriber, id=id, time=at, body=RemovalBody(min(max(ends), LATEST)).to_json())
+
+    def add_times_of_moves(self, records: list[Record], at: int) -> list[Record]:
+        """The records of moves that are accepted at this time, those of positions with bodies.
+
+        Events of peers that are on their way still count for the positions before.
+        """
+        is_moved = any(record.kind == POSITION for record in records)
+        clocks = [self._clock_bounds_of(peer) for peer in self._linked_peers()] if is_moved else []
+        if not clocks:
+            return records
+        body = self.position_body(at, clocks).to_json()
+        return [record._replace(body=body) if record.kind == POSITION else record for record in records]
+
+    def position_body(self, at: int, clocks: Sequence[ClockBounds]) -> PositionBody:
+        """The body of a position that is accepted at this time, with these clocks of peers."""
+        times = at + min(clock.least for clock in clocks), at + max(clock.most for clock in clocks)
+        return PositionBody(*(min(max(time, EARLIEST), LATEST) for time in times))
 
     def _clock_bounds_of(self, peer: str) -> ClockBounds:
         state = self._peers.get(peer)

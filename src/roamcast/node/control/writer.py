@@ -26,8 +26,8 @@ from roamcast.node.control.control_outbox import ControlOutbox
 from roamcast.node.control.entity_cache import EntityCache
 from roamcast.node.control.peer_sources import PeerSources
 from roamcast.node.control.peer_wants import ControlParts, PeerWants
-from roamcast.node.control.queries import CheckedQuery, Queries
-from roamcast.node.control.request_group import ControlRequest, RequestGroup
+from roamcast.node.control.queries import AcceptedQuery, Queries
+from roamcast.node.control.request_group import ControlRequest, NamedQueries, Outcome, RequestGroup
 from roamcast.node.metrics import Metrics
 from roamcast.store.registry.port import RegistryStore
 from roamcast.store.registry.values import Change, Entity
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_GROUP = 1_000  # requests
+_GROUP = 1_000  # requests, or subscriptions in them
 _RETRY = 1.0  # seconds
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0  # seconds
 _PRUNE_EVERY = 3600.0  # seconds
@@ -133,6 +133,8 @@ class ControlWriter:
             self._handle,
             closed=UnavailableError("the node is stopping", hint="retry when the node is running again"),
             most=_GROUP,
+            limit=_GROUP,
+            weight=lambda request: len(request.subscriptions),
             is_alone=lambda request: request.alone,
             next_due=self._next_due,
         )
@@ -162,13 +164,30 @@ class ControlWriter:
         """Set positions, whose points are valid; returns how many were older than the known ones and ignored."""
         return self.submit(lambda group: group.move(positions))
 
-    def subscribe(self, id: str, subscriber: str, query: CheckedQuery, body: str | None) -> Future[bool]:
+    def subscribe(self, id: str, subscriber: str, query: AcceptedQuery) -> Future[bool]:
         """Whether the subscription is new. Raises ConflictError if another one has the id."""
-        return self.submit(lambda group: group.subscribe(id, subscriber, query, body))
+        return self.submit(lambda group: group.subscribe(id, subscriber, query), subscriptions=(id,))
+
+    def subscribe_many(
+        self, subscriber: str, queries: NamedQueries, *, all_or_none: bool = False
+    ) -> Future[list[Outcome]]:
+        """As `subscribe` for each. With `all_or_none` nothing is added if one is refused."""
+        ids = [id for id, _ in queries]
+        return self.submit(
+            lambda group: group.subscribe_many(subscriber, queries, all_or_none=all_or_none), subscriptions=ids
+        )
+
+    def replace(self, id: str, subscriber: str, query: AcceptedQuery) -> Future[bool]:
+        """Replace the query of a subscription. Whether it is another one. Raises as `unsubscribe`."""
+        return self.submit(lambda group: group.replace(id, subscriber, query), subscriptions=(id,))
 
     def unsubscribe(self, id: str, subscriber: str) -> Future[None]:
         """Raises NotFoundError, and PermissionDeniedError if it belongs to another subscriber."""
-        return self.submit(lambda group: group.unsubscribe(id, subscriber))
+        return self.submit(lambda group: group.unsubscribe(id, subscriber), subscriptions=(id,))
+
+    def unsubscribe_many(self, subscriber: str, ids: Sequence[str]) -> Future[list[RoamcastError | None]]:
+        """As `unsubscribe` for each: None, or the error."""
+        return self.submit(lambda group: group.unsubscribe_many(subscriber, ids), subscriptions=ids)
 
     def query(self, read: Callable[[BinderAdapter], T]) -> Future[T]:
         """Read the binder after everything submitted before has been applied."""
@@ -198,9 +217,10 @@ class ControlWriter:
         done_when_stored: bool = False,
         alone: bool = False,
         reads: bool = False,
+        subscriptions: Sequence[str] = (),
     ) -> Future[T]:
         """See `ControlRequest`. Requests of other nodes are in `peer_requests`."""
-        return self._commits.submit(ControlRequest(apply, done_when_stored, alone, reads))
+        return self._commits.submit(ControlRequest(apply, done_when_stored, alone, reads, subscriptions))
 
     def _next_due(self) -> float:
         unfinished = not self._registry_works or self._outbox.behind or self._to_erase
@@ -226,8 +246,7 @@ class ControlWriter:
                 return
         try:
             group = RequestGroup(self._registry, self.entities, self._current_adapter(), self._clock)
-            completions = [group.apply(each) for each in submissions]
-            group.flush_moves()
+            completions = group.apply_all(submissions)
             last_ticket = self._store(group.update)
             if changing:
                 self._pause = 0.0

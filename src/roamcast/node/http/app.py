@@ -7,12 +7,15 @@ from contextlib import asynccontextmanager
 from functools import cache
 
 from fastapi import APIRouter, FastAPI
+from fastapi.routing import APIRoute
 from fastapi_offline import FastAPIOffline
 from starlette.concurrency import run_in_threadpool
+from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute
 
 from roamcast import __version__
-from roamcast.node.http.errors import ERROR_RESPONSES, handle_errors
+from roamcast.node.http.errors import handle_errors
+from roamcast.node.http.openapi import describe, errors
 from roamcast.node.http.routes import (
     arrivals,
     demand,
@@ -51,13 +54,27 @@ def create_app(settings: NodeSettings, url: str = "") -> FastAPI:
             yield
 
     app: FastAPI = FastAPIOffline(  # /docs without a network
-        title="roamcast", version=__version__, description=_ABOUT, lifespan=lifespan, responses=ERROR_RESPONSES
+        title="roamcast", version=__version__, description=_ABOUT, lifespan=lifespan
     )
     app.router.routes.extend(_routes())
     status.mount_files(app)
+    if settings.cors_origins:
+        _allow_pages_of(app, settings.cors_origins)
     handle_errors(app)
+    describe(app)
     app.state.for_visitors = _app_for_visitors()
     return app
+
+
+def _allow_pages_of(app: FastAPI, origins: Sequence[str]) -> None:
+    """Let browsers show responses to web pages of other origins. They send tokens explicitly, never cookies."""
+    app.add_middleware(
+        CORSMiddleware,
+        allow_origins=origins,
+        allow_methods=("GET", "POST", "PUT", "DELETE"),
+        allow_headers=("Authorization", "Content-Type", "Last-Event-ID"),
+        expose_headers=("WWW-Authenticate",),
+    )
 
 
 def _app_for_visitors() -> FastAPI:
@@ -72,14 +89,19 @@ def _app_for_visitors() -> FastAPI:
 @cache
 def _routes() -> Sequence[BaseRoute]:
     """The routes of every node. To analyse their parameters takes longer than to start a node."""
-    api = APIRouter(prefix="/v1")
+    api = APIRouter(prefix="/v1", generate_unique_id_function=_operation_id)
     busiest_first = (
         mailboxes.router, letters.router, events.router, events.own, demand.router, entities.own, entities.router,
         subscriptions.router, arrivals.router, offices.router, peers.router, scene.router,
     )  # fmt: skip
     for router in busiest_first:
         api.include_router(router)
-    whole = APIRouter()
+    whole = APIRouter(generate_unique_id_function=_operation_id)
     for router in (api, status.router):
-        whole.include_router(router, responses=ERROR_RESPONSES)
+        whole.include_router(router, responses=errors(422, 500))
     return whole.routes
+
+
+def _operation_id(route: APIRoute) -> str:
+    """The name of the function: stable, and readable in generated clients."""
+    return route.name

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated
 
-from fastapi import Depends, Request
+from fastapi import Depends, Query, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from roamcast.errors import PermissionDeniedError
+from roamcast.errors import ElsewhereError, PermissionDeniedError
 from roamcast.node.auth import Caller, MailboxReader
 from roamcast.node.peers.remote_sources import RemoteSource
 from roamcast.node.service import Node
-from roamcast.security.tokens import PublishProof
+from roamcast.security.tokens import PublishProof, hash_token
 
 __all__ = [
-    "AnyCaller", "CallerOrOperator", "Operator", "Publisher", "Reader", "Source", "Subscriber", "SubscriberOrOperator",
-    "TheNode", "check_rate",
+    "AnyCaller", "CallerOrOperator", "DemandReader", "HasToken", "LetterReader", "Operator", "Publisher", "Reader",
+    "Source", "Subscriber", "SubscriberOrOperator", "TheNode", "TokenHash", "check_rate",
 ]  # fmt: skip
 
 _bearer = HTTPBearer(auto_error=False, description="The token returned by the registration.")
@@ -28,6 +29,7 @@ async def _node(request: Request) -> Node:  # async: FastAPI runs plain function
 
 TheNode = Annotated[Node, Depends(_node)]
 _Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+_Ticket = Annotated[str | None, Query(max_length=100, description="A ticket, in place of the token: for browsers.")]
 
 
 def check_rate(request: Request, node: Node) -> None:
@@ -85,6 +87,31 @@ async def _reader(node: TheNode, credentials: _Credentials) -> MailboxReader:
     return node.auth.reader(credentials.credentials if credentials else None)
 
 
+async def _has_token(request: Request, node: TheNode) -> bool:
+    credentials = await _bearer(request)  # not as a dependency: /docs would say that a token is required
+    if credentials is None:
+        return False
+    with suppress(PermissionDeniedError, ElsewhereError):  # the token of a source, or of a visitor that has left
+        node.auth.reader(credentials.credentials)
+    return True
+
+
+async def _letter_reader(node: TheNode, credentials: _Credentials, ticket: _Ticket = None) -> MailboxReader:
+    if ticket is None:
+        return await _reader(node, credentials)
+    return node.auth.reader_of(node.tickets.token_hash("mailbox", ticket))
+
+
+async def _demand_reader(request: Request, node: TheNode, credentials: _Credentials, ticket: _Ticket = None) -> Caller:
+    if ticket is None:
+        return await _source(await _caller(request, node, credentials))
+    return await _source(node.auth.caller_of(node.tickets.token_hash("demand", ticket)))
+
+
+async def _token_hash(credentials: _Credentials) -> str:
+    return hash_token(credentials.credentials if credentials else "")
+
+
 async def _operator(node: TheNode, credentials: _Credentials) -> None:
     node.auth.check_operator(credentials.credentials if credentials else None)
 
@@ -93,6 +120,12 @@ Source = Annotated[Caller, Depends(_source)]
 Publisher = Annotated[Caller | RemoteSource, Depends(_publisher)]
 Subscriber = Annotated[Caller, Depends(_subscriber)]
 Reader = Annotated[MailboxReader, Depends(_reader)]
+HasToken = Annotated[bool, Depends(_has_token)]
+"""Whether the caller sent a token that this node has issued. Without one, it is anonymous."""
+LetterReader = Annotated[MailboxReader, Depends(_letter_reader)]
+"""A reader with a token or a ticket; so is DemandReader."""
+DemandReader = Annotated[Caller, Depends(_demand_reader)]
+TokenHash = Annotated[str, Depends(_token_hash)]
 Operator = Depends(_operator)
 SubscriberOrOperator = Annotated[Caller | None, Depends(_subscriber_or_operator)]
 """None is the operator; so it is in CallerOrOperator."""

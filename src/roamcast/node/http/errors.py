@@ -1,4 +1,4 @@
-"""Errors in responses: a status and {"error": {"code", "message", "where", "hint"}}."""
+"""Errors in responses: a status and {"error": {"code", "message", "where", "hint"}}. `ErrorOut` is their schema."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from roamcast.lacl import LaclError
 from roamcast.node.peers.signed_http import SessionError
 from roamcast.node.validation_errors import MalformedError, input_error_of
 
-__all__ = ["ERROR_RESPONSES", "BodyTooLargeError", "error_json", "error_response", "handle_errors"]
+__all__ = ["BodyTooLargeError", "error_json", "error_response", "handle_errors"]
 
 log = logging.getLogger(__name__)
 
@@ -50,40 +50,6 @@ _STATUS: tuple[tuple[type[RoamcastError], int], ...] = (
     (UnavailableError, 503),
     (StorageError, 507),
 )
-
-_SCHEMA = {
-    "type": "object",
-    "properties": {
-        "error": {
-            "type": "object",
-            "properties": {
-                "code": {"type": "string"},
-                "message": {"type": "string"},
-                "where": {"type": ["string", "null"]},
-                "hint": {"type": ["string", "null"]},
-                "line": {"type": ["integer", "null"], "description": "Line of the LACL text, from 1, like the column."},
-                "column": {"type": ["integer", "null"]},
-                "office": {
-                    "type": ["string", "null"],
-                    "description": "With code `elsewhere`: the office that serves the subscriber.",
-                },
-                "epoch": {"type": "integer", "description": "With code `elsewhere`: the epoch of its last arrival."},
-                "excerpt": {"type": "string", "description": "The line of the error, with carets below it."},
-            },
-        }
-    },
-}
-
-ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
-    "4XX": {
-        "description": "The request is refused; nothing was applied.",
-        "content": {"application/json": {"schema": _SCHEMA}},
-    },
-    "5XX": {
-        "description": "The node failed, for example 507 for a full disk; nothing was acknowledged.",
-        "content": {"application/json": {"schema": _SCHEMA}},
-    },
-}
 
 
 def handle_errors(app: FastAPI) -> None:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 import httpx
 import orjson
 from fastapi import FastAPI, Request, Response
-from fastapi.routing import APIRoute
 from pydantic import ValidationError
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from roamcast.deliver.addressing import home_of
 from roamcast.errors import InputError, RoamcastError, UnavailableError
 from roamcast.node.auth import Caller
+from roamcast.node.http.api_route import ApiRoute, Handler
 from roamcast.node.http.errors import error_response
 from roamcast.node.http.request_parsing import read_bytes
 from roamcast.node.peers.schemas import VisitorRequestIn, VisitorResponseIn
@@ -32,10 +31,8 @@ _VISITING: Final = "roamcast.visiting"
 _HOME_WAIT: Final = 8.0  # seconds; less than clients wait
 _BEARER: Final = "bearer "
 
-Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
-
-class HomeRoute(APIRoute):
+class HomeRoute(ApiRoute):
     """A route that visitors can use, too: their home answers. The other routes refuse their tokens."""
 
     def get_route_handler(self) -> Handler:

@@ -15,6 +15,7 @@ from pydantic import BaseModel, FailFast, Field, TypeAdapter, ValidationError
 from starlette.concurrency import run_in_threadpool
 
 from roamcast.node.http.errors import BodyTooLargeError
+from roamcast.node.http.openapi import component
 from roamcast.node.service import Node
 from roamcast.node.validation_errors import input_error_of, list_length_error
 from roamcast.settings_model import NodeLimits
@@ -29,7 +30,7 @@ _LARGE: Final = 64 * 1024  # bytes of a body that is parsed off the loop
 
 
 class BodyParser(Generic[T]):
-    """Parses one kind of body, and describes it for /docs."""
+    """Parses one kind of body, and describes it for the OpenAPI document."""
 
     def __init__(self, model: type[T], *, bulk: str | None = None, anonymous: bool = False) -> None:
         """`bulk` is the name, in errors, of a list that is accepted in place of one value.
@@ -40,11 +41,19 @@ class BodyParser(Generic[T]):
         self._one: TypeAdapter[T] = TypeAdapter(model)
         self._bulk = bulk
         self._anonymous = anonymous
-        self.openapi = {"requestBody": {"required": True, "content": {"application/json": {"schema": self._schema()}}}}
+        self.openapi: dict[str, Any] = {
+            "requestBody": {"required": True, "content": {"application/json": {"schema": self._schema()}}}
+        }
+
+    def openapi_with(self, media_type: str) -> dict[str, Any]:
+        """As `openapi`, if the body may also be lines, each with one value."""
+        lines = {media_type: {"schema": {"type": "string", "description": "One JSON value in each line."}}}
+        body = self.openapi["requestBody"]
+        return {"requestBody": {**body, "content": {**body["content"], **lines}}}
 
     async def read(self, request: Request, node: Node) -> T:
         """Read the body and parse one value."""
-        body = await self._read_bytes(request, node)
+        body = await self._read_bytes(request, node, self._anonymous)
         return await parse_off_loop(body, lambda: self.parse(body, node.limits))
 
     def parse(self, body: bytes, limits: NodeLimits = _LIMITS) -> T:
@@ -52,14 +61,17 @@ class BodyParser(Generic[T]):
         try:
             return self._one.validate_json(body, context=limits)
         except ValidationError as error:
-            raise input_error_of(error, "") from None
+            raise input_error_of(error, "", model=self._model) from None
 
-    async def read_bulk(self, request: Request, node: Node, most: int | None = None) -> tuple[list[T], bool]:
+    async def read_bulk(
+        self, request: Request, node: Node, most: int | None = None, *, anonymous: bool = False
+    ) -> tuple[list[T], bool]:
         """Read the body and parse one value or a list; the values, and whether it was a list.
 
         A list has at most `most` elements; by default, as many as the node's limit for bulk requests allows.
+        `anonymous`: this request may be from anybody.
         """
-        body = await self._read_bytes(request, node)
+        body = await self._read_bytes(request, node, anonymous or self._anonymous)
         if not body.lstrip().startswith(b"["):
             return [await parse_off_loop(body, lambda: self.parse(body, node.limits))], False
         return await parse_off_loop(body, lambda: self.parse_list(body, most or node.limits.bulk, node.limits)), True
@@ -70,19 +82,19 @@ class BodyParser(Generic[T]):
         try:
             values = _list_adapter(self._model, most).validate_json(body, context=limits)
         except ValidationError as error:
-            raise input_error_of(error, name, most) from None
+            raise input_error_of(error, name, most, self._model) from None
         if not values:
             raise list_length_error(0, name, most)
         return values
 
-    async def _read_bytes(self, request: Request, node: Node) -> bytes:
+    async def _read_bytes(self, request: Request, node: Node, anonymous: bool) -> bytes:
         limits = node.limits
-        return await read_bytes(request, node, min(limits.body, limits.anonymous_body) if self._anonymous else None)
+        return await read_bytes(request, node, min(limits.body, limits.anonymous_body) if anonymous else None)
 
     def _schema(self) -> dict[str, Any]:
-        whole = self._one.json_schema()
-        one = _inlined(whole, whole.pop("$defs", {}))
-        return {"anyOf": [one, {"type": "array", "items": one}]} if self._bulk else one
+        one, definitions = component(self._model, "validation")
+        schema = {"anyOf": [one, {"type": "array", "items": one}]} if self._bulk else one
+        return {**schema, **definitions}
 
 
 @cache
@@ -111,14 +123,3 @@ async def read_bytes(request: Request, node: Node, most: int | None = None) -> b
             raise too_large
     node.metrics.request_bytes.observe(len(body))
     return bytes(body)
-
-
-def _inlined(schema: Any, definitions: dict[str, Any]) -> Any:
-    """The schema with its references resolved; /docs cannot follow them."""
-    if isinstance(schema, list):
-        return [_inlined(part, definitions) for part in schema]
-    if not isinstance(schema, dict):
-        return schema
-    if "$ref" in schema:
-        return _inlined(definitions[schema["$ref"].rpartition("/")[2]], definitions)
-    return {name: _inlined(part, definitions) for name, part in schema.items() if name != "discriminator"}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any
+from functools import lru_cache
+from typing import Any, Final
 
 import orjson
 from fastapi.responses import StreamingResponse
@@ -12,14 +13,15 @@ from roamcast.deliver.mailbox import FiledLetter
 from roamcast.deliver.requests import Pulled
 
 __all__ = [
-    "HEARTBEAT", "HEARTBEAT_EVERY", "JSON", "STREAM", "letter_json", "pulled_json", "sse_message", "sse_response",
+    "HEARTBEAT", "HEARTBEAT_EVERY", "STREAM", "letter_json", "pulled_json", "sse_message", "sse_response",
 ]  # fmt: skip
 
 HEARTBEAT = b":\n\n"
 HEARTBEAT_EVERY = 15.0  # seconds
 
-JSON: dict[int | str, dict[str, Any]] = {200: {"content": {"application/json": {}}}}
-STREAM: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}}
+STREAM: Final[dict[int | str, dict[str, Any]]] = {
+    200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}, "description": "Server-sent events."}
+}
 
 
 def sse_message(name: str, data: str, id: int | None = None) -> bytes:
@@ -38,8 +40,12 @@ def pulled_json(pulled: Pulled) -> str:
 
 def letter_json(filed: FiledLetter) -> str:
     """The letter as one line of JSON. The body, a JSON object, is spliced in without parsing it."""
-    letter = filed.letter
-    body = letter.body.replace("\n", " ").replace("\r", " ")
-    sender = orjson.dumps(letter.sender).decode()
-    head = f'"offset":{filed.offset},"sender":{sender},"number":{letter.number}'
-    return f"{{{head},{body.lstrip()[1:]}"
+    letter, offset = filed
+    body = letter.body.replace("\n", " ").replace("\r", " ").lstrip()
+    return f'{{"offset":{offset},"sender":{_quoted(letter.sender)},"number":{letter.number},{body[1:]}'
+
+
+@lru_cache(maxsize=10_000)
+def _quoted(sender: str) -> str:
+    """A name as JSON: the letters of a mailbox have few senders."""
+    return orjson.dumps(sender).decode()

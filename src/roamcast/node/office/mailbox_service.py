@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import suppress
+from random import Random
 from typing import NamedTuple, TypeVar, cast
 
 from roamcast.deliver.addressing import elsewhere_error
@@ -16,8 +17,11 @@ from roamcast.deliver.requests import (
     Deposited,
     LetterSent,
     LettersSent,
+    MailboxPull,
     Pull,
     Pulled,
+    PulledMany,
+    PullMany,
     Register,
     Remove,
     SendLetter,
@@ -33,9 +37,9 @@ from roamcast.node.waiting import Waiters, await_to_the_end, wait_for
 from roamcast.security.tokens import new_token
 from roamcast.settings_model import NodeLimits
 
-__all__ = ["DepositResult", "MailboxService"]
+__all__ = ["DepositResult", "MailboxService", "PulledMailboxes"]
 
-_DEPOSIT = 2_000  # letters in a message, so that others are served in between
+_DEPOSIT = 10_000  # letters in a message
 _TRACE_RETRY, _TRACE_WAIT = 0.25, 3.0  # seconds
 
 T = TypeVar("T")
@@ -48,9 +52,16 @@ class DepositResult(NamedTuple):
     duplicates: int
 
 
+class PulledMailboxes(NamedTuple):
+    """What was pulled from each mailbox, or why not, and how many letters were acknowledged in all."""
+
+    outcomes: tuple[Pulled | RoamcastError, ...]
+    acknowledged: int
+
+
 class MailboxService:
-    """Serves mailboxes by their subscribers' full names. Belongs to one event loop, except for `deposit` and `erase`,
-    which block.
+    """Serves mailboxes by their subscribers' full names. Belongs to one event loop, except for `deposit`, which is
+    thread-safe, and `erase`, which blocks.
     """
 
     def __init__(self, actor: OfficeActor, names: SubscriberNames, waiters: Waiters, limits: NodeLimits) -> None:
@@ -58,6 +69,7 @@ class MailboxService:
         self._names = names
         self._waiters = waiters
         self._limits = limits
+        self._rng = Random()  # noqa: S311 - for fairness between mailboxes
         self._tracing: dict[str, asyncio.Future[TraceReply]] = {}
         self.expired = 0
         """Letters that were not delivered because their time to live had passed."""
@@ -82,29 +94,37 @@ class MailboxService:
 
     async def pull_waiting(self, name: str, limit: int, after: int, wait: float) -> Pulled:
         """As `pull`; if there is nothing, wait up to `wait` seconds for the first letter."""
-        loop = asyncio.get_running_loop()
-        end = loop.time() + wait
-        with self._waiters.waiting(name) as event:
-            while True:
-                event.clear()
-                pulled = await self.pull(name, limit, after)
-                left = end - loop.time()
-                if pulled.letters or left <= 0 or self._waiters.stopped or not await wait_for(event, left):
-                    return pulled
+        return await self._poll(
+            [name], wait, lambda: self.pull(name, limit, after), lambda pulled: bool(pulled.letters)
+        )
+
+    async def pull_many(self, pulls: Sequence[MailboxPull], wait: float = 0.0) -> PulledMailboxes:
+        """Acknowledge and pull many mailboxes, in one transaction.
+
+        If there is neither a letter nor an error, wait up to `wait` seconds for the first letter.
+        """
+        if not pulls:
+            return PulledMailboxes((), 0)
+        acknowledged = 0
+
+        async def pull() -> tuple[Pulled | RoamcastError, ...]:
+            nonlocal acknowledged
+            request = PullMany(tuple(pulls), self._limits.pull_bytes, self._rng.randrange(len(pulls)))
+            done = cast(PulledMany, await await_to_the_end(self._actor.tell(request)))
+            for outcome in done.outcomes:
+                if isinstance(outcome, Pulled):
+                    acknowledged += outcome.acknowledged
+                    self.expired += outcome.expired
+            return done.outcomes
+
+        names = [each.name for each in pulls] if wait else []
+        outcomes = await self._poll(names, wait, pull, lambda outcomes: any(map(_is_news, outcomes)))
+        return PulledMailboxes(outcomes, acknowledged)
 
     async def acknowledge(self, name: str, through: int) -> int:
         """Delete letters up to offset `through`; returns how many were deleted."""
         done = cast(Acknowledged, await await_to_the_end(self._actor.tell(Acknowledge(name, through))))
         return done.count
-
-    async def acknowledge_and_pull(self, name: str, through: int, limit: int, size: int) -> tuple[int, Pulled]:
-        """Both in one transaction; `through` 0 acknowledges nothing. How many were deleted, and the next letters."""
-        acknowledging = self._actor.tell(Acknowledge(name, through)) if through else None
-        pulling = self._actor.tell(Pull(name, limit, through, size))
-        count = 0 if acknowledging is None else cast(Acknowledged, await await_to_the_end(acknowledging)).count
-        pulled = cast(Pulled, await await_to_the_end(pulling))
-        self.expired += pulled.expired
-        return count, pulled
 
     async def send(self, message: SendLetter) -> LetterSent:
         return cast(LetterSent, await await_to_the_end(self._actor.tell(message)))
@@ -120,7 +140,7 @@ class MailboxService:
         def read(store: OfficeStore) -> int | ElsewhereError:
             tenure = store.tenures((sender,)).get(sender)
             if tenure is not None and tenure.active:
-                return store.last_sent(sender, receiver)
+                return store.last_sent(sender, (receiver,))[receiver]
             stored = store.last_known(sender)
             return elsewhere_error(sender, stored.office if stored else None, stored.epoch if stored else 0)
 
@@ -158,19 +178,42 @@ class MailboxService:
         if answer is not None and not answer.done():
             answer.set_result(reply)
 
-    def deposit(self, letters: Sequence[Letter]) -> DepositResult:
-        """Store letters of the pipeline to ids of this domain. Durable when it returns. Raises StorageError."""
-        name_of = {id: self._names.of(id) for id in {letter.receiver for letter in letters}}
-        named = [Letter(name_of[letter.receiver], letter.sender, letter.number, letter.body) for letter in letters]
-        futures = [
-            self._actor.tell(Deposit(tuple(named[first : first + _DEPOSIT])))
-            for first in range(0, len(named), _DEPOSIT)
-        ]
-        done = [cast(Deposited, future.result()) for future in futures]
-        duplicates = sum(each.duplicates for each in done)
-        return DepositResult(sum(each.accepted + each.queued for each in done) - duplicates, duplicates)
+    def deposit(self, letters: Sequence[Letter]) -> Callable[[], DepositResult]:
+        """Begin to store letters of the pipeline.
+
+        The returned function waits until they are durable, or raises StorageError. Many letters are stored in several
+        transactions, one after the other, and what others request meanwhile comes in between.
+        """
+        parts = [Deposit(tuple(letters[at : at + _DEPOSIT])) for at in range(0, len(letters), _DEPOSIT)]
+        first = [self._actor.tell(part) for part in parts[:1]]
+
+        def wait() -> DepositResult:
+            done = [cast(Deposited, future.result()) for future in first]
+            done += [cast(Deposited, self._actor.tell(part).result()) for part in parts[1:]]
+            duplicates = sum(each.duplicates for each in done)
+            return DepositResult(sum(each.accepted + each.queued for each in done) - duplicates, duplicates)
+
+        return wait
 
     def erase(self, receivers: Iterable[str]) -> None:
         """Remove the mailboxes of removed subscribers. Idempotent. Raises StorageError."""
         for removed in [self._actor.tell(Remove(self._names.of(id))) for id in receivers]:
             removed.result()
+
+    async def _poll(
+        self, names: Collection[str], wait: float, pull: Callable[[], Awaitable[T]], is_enough: Callable[[T], bool]
+    ) -> T:
+        """Pull; while that is not enough, pull again when there are letters to one of `names`, for `wait` seconds."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + wait
+        with self._waiters.waiting(*names) as event:
+            while True:
+                event.clear()
+                pulled = await pull()
+                left = end - loop.time()
+                if is_enough(pulled) or left <= 0 or self._waiters.stopped or not await wait_for(event, left):
+                    return pulled
+
+
+def _is_news(outcome: Pulled | RoamcastError) -> bool:
+    return isinstance(outcome, RoamcastError) or bool(outcome.letters)

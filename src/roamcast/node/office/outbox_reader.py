@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from roamcast.deliver.outbox import Outbox, PipelineStatus
@@ -19,6 +19,8 @@ __all__ = ["OutboxReader"]
 log = logging.getLogger(__name__)
 
 _POLL = 0.02  # seconds
+_LETTERS = 5_000  # that are stored together, plus the rest of the last batch: readers must not wait long
+_BYTES = 16 * 1024 * 1024  # of their bodies
 _LONGEST_BACKOFF = 5.0  # seconds
 _SETTLED = 1_000_000_000  # nanoseconds; file times are coarse, so a recently changed folder may change unnoticed
 
@@ -26,9 +28,10 @@ _SETTLED = 1_000_000_000  # nanoseconds; file times are coarse, so a recently ch
 class OutboxReader:
     """A thread that reads the outbox of one office.
 
-    Batches are read in order. Each is removed after its letters are stored; after a crash it is read again, and the
-    mailboxes drop duplicates. Disk failures are retried forever. A damaged batch stops the reader, because no batch may
-    be skipped. `failures` says what is wrong. `pipeline_status` is the last status of a pipeline that `on_status` took.
+    Batches are read in order. Small ones are stored together, and the next are read meanwhile. A batch is removed after
+    its letters are stored; after a crash it is read again, and the mailboxes drop duplicates. Disk failures are retried
+    forever. A damaged batch stops the reader, because no batch may be skipped. `failures` says what is wrong.
+    `pipeline_status` is the last status of a pipeline that `on_status` took.
     """
 
     def __init__(
@@ -36,22 +39,26 @@ class OutboxReader:
         outbox: Outbox,
         office: str,
         *,
-        deposit: Callable[[Sequence[Letter]], DepositResult],
+        name_of: Callable[[str], str],
+        deposit: Callable[[Sequence[Letter]], Callable[[], DepositResult]],
         on_status: Callable[[PipelineStatus], None],
         on_deposit: Callable[[DepositResult], None],
     ) -> None:
-        """`deposit` stores letters. `on_status` is called with the first status of each pipeline, `on_deposit` with the
-        result of each batch.
+        """`name_of` returns the name of a subscriber. `deposit` begins to store letters, and returns a function that
+        waits until they are stored. `on_status` is called with the first status of each pipeline, `on_deposit` with the
+        result of each deposit.
         """
         self._outbox = outbox
         self._status_path = outbox.status_path
         self._folder = outbox.folder_of(office)
         self._office = office
+        self._name_of = name_of
         self._deposit = deposit
         self._on_status = on_status
         self._on_deposit = on_deposit
         self._status_seen: tuple[int, int] | None = None
         self._folder_seen = 0
+        self._one_by_one = False  # after a failure, so that a batch cannot keep those before it from being stored
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"outbox-reader-{office}", daemon=True)
         self.pipeline_status: PipelineStatus | None = None
@@ -69,20 +76,48 @@ class OutboxReader:
 
     def poll(self) -> None:
         """Read every batch that waits, and the status if it is new."""
-        for path in self._batches():
-            if self._stop.is_set():
-                return
-            self._on_deposit(self._deposit(self._read(path)))
-            self._outbox.remove(path)
-            self.waiting -= 1
+        storing: tuple[Sequence[Path], Callable[[], DepositResult]] | None = None
+        try:
+            for paths, letters in self._groups():
+                if storing is not None:
+                    stored, storing = storing, None
+                    self._finish(*stored)
+                storing = paths, self._deposit(letters)
+        finally:
+            if storing is not None:
+                self._finish(*storing)
         self._read_status()
 
-    def _read(self, path: Path) -> Sequence[Letter]:
-        try:
-            return self._outbox.read(path)
-        except CorruptionError:
-            self._stop.set()
-            raise
+    def _groups(self) -> Iterator[tuple[list[Path], list[Letter]]]:
+        """Batches in order, with as many as should be stored together."""
+        paths: list[Path] = []
+        letters: list[Letter] = []
+        size = 0
+        for path in self._batches():
+            if self._stop.is_set():
+                break
+            try:
+                batch = self._outbox.read(path, self._name_of)
+            except CorruptionError:
+                self._stop.set()
+                if paths:
+                    yield paths, letters
+                raise
+            paths.append(path)
+            letters += batch
+            size += sum(len(letter.body) for letter in batch)
+            if self._one_by_one or len(letters) >= _LETTERS or size >= _BYTES:
+                yield paths, letters
+                paths, letters, size = [], [], 0
+        if paths:
+            yield paths, letters
+
+    def _finish(self, paths: Sequence[Path], wait: Callable[[], DepositResult]) -> None:
+        """Remove batches when they are stored."""
+        self._on_deposit(wait())
+        for path in paths:
+            self._outbox.remove(path)
+            self.waiting -= 1
 
     def _read_status(self) -> None:
         changed = _changed_at(self._status_path)
@@ -116,11 +151,13 @@ class OutboxReader:
                     known = isinstance(error, RoamcastError)
                     log.error("outbox reader: %s; %s", error, next_step, exc_info=not known)
                 self.failures.failed(error)
+                self._one_by_one = True
                 pause = min(_LONGEST_BACKOFF, max(0.1, 2 * pause))
             else:
                 if self.failures.current is not None:
                     log.warning("outbox reader: recovered")
                 self.failures.succeeded()
+                self._one_by_one = False
                 pause = _POLL
 
 

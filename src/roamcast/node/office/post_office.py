@@ -115,8 +115,8 @@ class PostOffice:
             match effect:
                 case Transmit(to, message):
                     self.sender.send(to, self.admission.prepare_to_send(to, message))
-                case LettersReady(name):
-                    self.waiters.notify([name])
+                case LettersReady(names):
+                    self.waiters.notify(names)
                 case Departed(name):
                     self.waiters.notify([name])
                     self._start(self.arrivals.depart(effect))

@@ -67,7 +67,7 @@ class ForwardingQueues:
         """
         self._outbox = outbox
         self._node = node
-        self._keep = keep
+        self.keep = keep
         self._clock = clock
         self._max_bytes = max_bytes
         self._seen_empty: dict[str, int] = {}
@@ -124,7 +124,7 @@ class ForwardingQueues:
 
     def expire(self) -> None:
         """Drop events that were not taken in time."""
-        oldest = self._clock() - round(self._keep * 1_000_000_000)
+        oldest = self._clock() - round(self.keep * 1_000_000_000)
         for office in self._outbox.links_of(self._node):
             for path in self._outbox.waiting(office):
                 if self._outbox.written_at(path) >= oldest:
@@ -133,7 +133,7 @@ class ForwardingQueues:
                 self._outbox.remove(path)
                 self.dropped += count
                 self._dropped.failed(f"{self.dropped} events were dropped because no peer took them in time")
-                log.error("%d events for link %s were not taken within %g s: dropped", count, office, self._keep)
+                log.error("%d events for link %s were not taken within %g s: dropped", count, office, self.keep)
 
     def _write_order(self, path: Path) -> tuple[int, str]:
         """Batches of an earlier pipeline come first, though the next one counts its batches from 0 again."""

@@ -144,13 +144,14 @@ class PeerLinks:
                 link.changed.set()
 
     async def _expire(self) -> None:
-        next_hour = time.monotonic() + _HOUR
+        period = max(_HOUR, self._queues.keep)  # at least as long as peers may keep events for us
+        next_period = time.monotonic() + period
         while True:
             await asyncio.sleep(_EXPIRE_EVERY)
             try:
                 await asyncio.to_thread(self._queues.expire)
-                if time.monotonic() > next_hour:
-                    next_hour += _HOUR  # first: twice in a row would forget what was removed just now
+                if time.monotonic() > next_period:
+                    next_period += period  # first: twice in a row would forget what was removed just now
                     await asyncio.wrap_future(self.requests.forget_undrained())
             except RoamcastError as error:
                 log.warning("forwarding queues: %s; retrying", error)

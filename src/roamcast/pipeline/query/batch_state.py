@@ -37,7 +37,7 @@ from roamcast.pipeline.schemas import (
     SUBSCRIPTIONS,
     StateTable,
 )
-from roamcast.pipeline.state.changes import ControlChanges, apply_records_in_bulk, drain
+from roamcast.pipeline.state.changes import ControlChanges, apply_records_in_bulk, drain, drained_through
 from roamcast.pipeline.state.control import ControlRecords, DeadLetter
 from roamcast.pipeline.state.index_state import IndexState, assign_handles
 from roamcast.pipeline.state.load import LoadRows
@@ -136,10 +136,11 @@ class BatchState:
             self._term_statistics.observe(terms)
         known = self._folder.open_rows(self.manifest)
         changes = apply_records_in_bulk(control.records, batch, known)
-        changes = drain(changes, control.records, self.manifest.index.leaving, batch, known)
+        drained = drained_through(control.records)
+        changes = drain(changes, drained, self.manifest.index.leaving, batch, known)
         rows = assign_handles(changes.subscriptions, self.manifest.index.next_handle)
         positions, bad_positions = read_positions(control.records)
-        regions = self._regions.update(rows, positions)
+        regions = self._regions.update(rows, positions, drained)
         changes.dead_letters.extend([*bad_positions, *regions.dead_letters])
         updater, settings = self._folder.updater, self._settings
         policy, self._policy = self._policy, None  # an attempt that fails leaves none, and the next one restores it

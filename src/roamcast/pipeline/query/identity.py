@@ -14,19 +14,18 @@ from __future__ import annotations
 import fcntl
 import os
 import uuid
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 import orjson
-import pyarrow as pa
 
 from roamcast.deliver.outbox import Outbox
 from roamcast.durable import make_folder, storage_errors, sync_file, sync_folder, write_atomic
 from roamcast.errors import ConflictError, CorruptionError
 from roamcast.journal.reader import journal_root, open_journal
-from roamcast.pipeline.query.takeover import take_over_registries, take_over_state
+from roamcast.pipeline.query.takeover import Inherited, take_over_registries, take_over_state
 from roamcast.pipeline.state.manifests import BEFORE_FIRST, Manifest, StateFolder
+from roamcast.pipeline.state.moving_regions import MovingRegionState
 
 __all__ = ["FORMAT", "NEW_HINT", "PipelineFolder", "open_pipeline"]
 
@@ -105,7 +104,7 @@ def open_pipeline(data: Path, *, new: bool = False) -> PipelineFolder:
     make_folder(journal_root(data))  # a folder with a journal is a data folder, even before its first node
     pipeline = PipelineFolder(folder, _take_lock(folder / "lock"))
     try:
-        inherited: Mapping[str, pa.Table] = {}
+        inherited = Inherited({}, MovingRegionState.empty())
         if new:
             inherited = _take_over(pipeline, data, _move_away(pipeline))
         elif not (folder / "identity.json").exists():
@@ -157,7 +156,7 @@ def _move_away(pipeline: PipelineFolder) -> Path | None:
     return earlier
 
 
-def _take_over(pipeline: PipelineFolder, data: Path, earlier: Path | None) -> Mapping[str, pa.Table]:
+def _take_over(pipeline: PipelineFolder, data: Path, earlier: Path | None) -> Inherited:
     inherited = take_over_state(earlier / "state") if earlier else None
     if inherited is not None:
         pipeline.takeover_note = (
@@ -188,11 +187,11 @@ def _check_unused(pipeline: PipelineFolder, data: Path) -> None:
         )
 
 
-def _create(pipeline: PipelineFolder, inherited: Mapping[str, pa.Table]) -> None:
+def _create(pipeline: PipelineFolder, inherited: Inherited) -> None:
     """Write the identity last: the pipeline exists once it is there."""
     identity = str(uuid.uuid4())
     content = orjson.dumps({"format": FORMAT, "pipeline": identity})
-    pipeline.state.create(identity, inherited)
+    pipeline.state.create(identity, *inherited)
     make_folder(pipeline.checkpoint)
     write_atomic(pipeline.checkpoint / "roamcast.json", content)
     write_atomic(pipeline.folder / "identity.json", content)

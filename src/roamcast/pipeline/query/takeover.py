@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,17 +20,25 @@ from roamcast.journal.wants import begin_want
 from roamcast.lacl import parse
 from roamcast.pipeline.schemas import BINDINGS, RECEIVERS, SUBSCRIPTIONS, TABLES
 from roamcast.pipeline.state.changes import apply_records
+from roamcast.pipeline.state.index_state import assign_handles
 from roamcast.pipeline.state.manifests import BEFORE_FIRST, StateFolder
-from roamcast.pipeline.state.moving_regions import read_positions
+from roamcast.pipeline.state.moving_regions import MovingRegionState, read_positions
 from roamcast.pipeline.state.state_rows import StateRows
 from roamcast.store.location import read_location
 from roamcast.store.registry.port import RegistryStore
 
-__all__ = ["take_over_registries", "take_over_state"]
+__all__ = ["Inherited", "take_over_registries", "take_over_state"]
 
 
-def take_over_state(folder: Path) -> Mapping[str, pa.Table] | None:
-    """The rows of an earlier state by table name, for `StateFolder.create`; None if the state is incomplete.
+class Inherited(NamedTuple):
+    """What `StateFolder.create` takes: rows by table name, and the moving regions among the subscriptions."""
+
+    rows: Mapping[str, pa.Table]
+    regions: MovingRegionState
+
+
+def take_over_state(folder: Path) -> Inherited | None:
+    """What an earlier state has; None if it is incomplete.
 
     Letter numbers are not taken over, since they belong to the earlier pipeline. Everything that it committed is not
     done again; only the batch that it may have been in is repeated.
@@ -40,15 +49,16 @@ def take_over_state(folder: Path) -> Mapping[str, pa.Table] | None:
         if manifest is None:
             return None
         rows = {table.name: state.read_table(manifest, table) for table in TABLES if table is not RECEIVERS}
-        positions = state.open_regions(manifest).positions()
+        subscriptions = rows[SUBSCRIPTIONS.name].filter(pc.is_null(rows[SUBSCRIPTIONS.name]["drained_in"]))
+        moved = _move_before_journal(_removed_before_all(subscriptions))
+        # A later record says up to which offset removals are drained.
+        moved = moved.set_column(moved.schema.get_field_index("until"), "until", subscriptions["until"])
+        moving = moved.filter(pc.is_valid(moved["moving_radius"]))
+        regions = MovingRegionState.open(state.segments, manifest.moving_regions, moving)
     except RoamcastError:
         return None
-    subscriptions = rows[SUBSCRIPTIONS.name].filter(pc.is_null(rows[SUBSCRIPTIONS.name]["drained_in"]))
-    moved = _move_before_journal(_removed_before_all(subscriptions))
-    # A later record says up to which offset removals are drained.
-    rows[SUBSCRIPTIONS.name] = moved.set_column(moved.schema.get_field_index("until"), "until", subscriptions["until"])
-    rows[BINDINGS.name] = _move_before_journal(rows[BINDINGS.name])
-    return {**rows, "positions": positions}
+    rows |= {SUBSCRIPTIONS.name: moved, BINDINGS.name: _move_before_journal(rows[BINDINGS.name])}
+    return Inherited(rows, regions)
 
 
 def _removed_before_all(rows: pa.Table) -> pa.Table:
@@ -71,8 +81,8 @@ def _move_before_journal(rows: pa.Table) -> pa.Table:
     return rows
 
 
-def take_over_registries(data: Path) -> Mapping[str, pa.Table]:
-    """The subscriptions and live bindings in the registries of the nodes of a data folder, for `StateFolder.create`.
+def take_over_registries(data: Path) -> Inherited:
+    """The subscriptions and live bindings in the registries of the nodes of a data folder.
 
     They apply to all records that are left. It is not known which events were processed, so everything that is still
     in the journal is matched again. Events in the time of bindings that have ended do not match these. Raises
@@ -92,7 +102,9 @@ def take_over_registries(data: Path) -> Mapping[str, pa.Table]:
             where=dead_letter.node,
             hint="restore the node's store from a backup",
         )
-    return {SUBSCRIPTIONS.name: changes.subscriptions, BINDINGS.name: changes.bindings, "positions": positions}
+    subscriptions = assign_handles(changes.subscriptions, 0)
+    regions = MovingRegionState.empty().update(subscriptions, positions, {}).regions
+    return Inherited({SUBSCRIPTIONS.name: subscriptions, BINDINGS.name: changes.bindings}, regions)
 
 
 def _nodes(data: Path) -> list[str]:

@@ -25,7 +25,7 @@ from roamcast.pipeline.state.control import DeadLetter, Row, SubscriptionSpec, p
 from roamcast.pipeline.state.lookups import Integers, Truths
 from roamcast.pipeline.state.state_rows import StateRows
 
-__all__ = ["ControlChanges", "apply_records", "apply_records_in_bulk", "drain"]
+__all__ = ["ControlChanges", "apply_records", "apply_records_in_bulk", "drain", "drained_through"]
 
 # Two subscriptions with one id are the same if these columns are equal. A live binding is always the same.
 _SAME: Final = ("subscriber", *SubscriptionSpec._fields)
@@ -146,19 +146,24 @@ def _remove(records: pa.Table, chosen: Truths, batch: int, known: StateRows) -> 
     return indices, rows
 
 
-def drain(
-    changes: ControlChanges, records: pa.Table, leaving: Sequence[int], batch: int, known: StateRows
-) -> ControlChanges:
-    """Apply the records `drained`: subscriptions that were removed before leave the index with this batch.
-
-    `leaving` are the handles of rows that earlier batches removed and that have not left.
-    """
+def drained_through(records: pa.Table) -> dict[str, int]:
+    """Up to which offset of each node removals and moves are drained, by the records `drained` among these."""
     records = records.filter(_is_kind(records, DRAINED))
-    if not records.num_rows:
-        return changes
     through: dict[str, int] = {}
     for node, offset in zip(records["node"].to_pylist(), records["seq"].to_pylist(), strict=True):
         through[node] = max(through.get(node, 0), offset or 0)
+    return through
+
+
+def drain(
+    changes: ControlChanges, through: Mapping[str, int], leaving: Sequence[int], batch: int, known: StateRows
+) -> ControlChanges:
+    """Subscriptions that were removed up to the offsets `through` leave the index with this batch.
+
+    `leaving` are the handles of rows that earlier batches removed and that have not left.
+    """
+    if not through:
+        return changes
 
     def drained(rows: pa.Table) -> pa.Table:
         nodes = rows["node"].combine_chunks().dictionary_encode()

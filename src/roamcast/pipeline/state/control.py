@@ -105,6 +105,7 @@ def parse_control_record(record: Row) -> Row:
     return row | _binding_columns(record["body"]) if row["creates"] else row
 
 
+@lru_cache(maxsize=1_000)
 def parse_removal(text: str | None) -> int | None:
     """The time before which forwarded events still match, if any. Raises InputError."""
     return None if text is None else RemovalBody.from_json(text).forwarded_until

@@ -26,10 +26,10 @@ from roamcast.durable import make_folder, storage_errors, write_atomic
 from roamcast.errors import CorruptionError
 from roamcast.match.index.lsm import IndexStore
 from roamcast.match.routing.router import RoutingTables
-from roamcast.pipeline.schemas import BINDINGS, POSITIONS, SUBSCRIPTIONS, TABLES, StateTable
+from roamcast.pipeline.schemas import BINDINGS, SUBSCRIPTIONS, TABLES, StateTable
 from roamcast.pipeline.state.index_state import IndexState, assign_handles
 from roamcast.pipeline.state.index_updater import IndexUpdater
-from roamcast.pipeline.state.moving_regions import MovingRegionState
+from roamcast.pipeline.state.moving_regions import MovingRegionFiles, MovingRegionState
 from roamcast.pipeline.state.parts import RESTORE_HINT, Part, PartFolder, newest_rows
 from roamcast.pipeline.state.state_rows import StateRows
 
@@ -37,7 +37,7 @@ __all__ = ["BEFORE_FIRST", "FORMAT", "Manifest", "StateFolder"]
 
 log = logging.getLogger(__name__)
 
-FORMAT: Final = "roamcast-state/10"
+FORMAT: Final = "roamcast-state/11"
 BEFORE_FIRST: Final = -1
 """The batch number of the state that a new pipeline starts with."""
 _KEPT: Final = 2
@@ -48,7 +48,7 @@ _NUMBER: Final = re.compile(r"-1|\d+")
 class Manifest:
     """The state of a pipeline after `batch`. Counters run since the pipeline was created.
 
-    `moving_regions` has the names of the files of the moving regions, by space.
+    `moving_regions` are the files of the moving regions of each space, without trails.
     """
 
     pipeline: str
@@ -56,7 +56,7 @@ class Manifest:
     tables: Mapping[str, tuple[Part, ...]] = field(default_factory=dict)
     counters: Mapping[str, int] = field(default_factory=dict)
     index: IndexState = field(default_factory=IndexState)
-    moving_regions: Mapping[str, str] = field(default_factory=dict)
+    moving_regions: tuple[MovingRegionFiles, ...] = ()
 
     def parts(self, table: str) -> tuple[Part, ...]:
         return self.tables.get(table, ())
@@ -72,25 +72,25 @@ class StateFolder:
         self.index = IndexStore(self.segments)
         self.updater = IndexUpdater(self.index, RoutingTables(self.segments), self.parts)
 
-    def create(self, pipeline: str, inherited: Mapping[str, pa.Table]) -> None:
+    def create(
+        self, pipeline: str, inherited: Mapping[str, pa.Table], regions: MovingRegionState | None = None
+    ) -> None:
         """Create the state before the first batch, with the rows `inherited` from an earlier pipeline, by table name.
 
-        `inherited["positions"]` has POSITIONS: the positions of subscribers with moving regions.
+        `regions` are the moving regions among the subscriptions, by their handles.
         """
         make_folder(self.parts.folder)
         make_folder(self.segments)
         rows = {table: inherited[table.name] for table in TABLES if table.name in inherited}
-        index, regions = IndexState(), MovingRegionState.empty()
+        index, moving = IndexState(), (regions or MovingRegionState.empty()).anchor()
         if SUBSCRIPTIONS in rows:
-            rows[SUBSCRIPTIONS] = assign_handles(_clear_handles(rows[SUBSCRIPTIONS]), 0)
-            update = regions.update(rows[SUBSCRIPTIONS], inherited.get("positions", POSITIONS.empty_table()))
-            index = self.updater.update(index, rows[SUBSCRIPTIONS], update.boxes, StateRows.empty())
-            regions = update.regions
+            rows[SUBSCRIPTIONS] = assign_handles(rows[SUBSCRIPTIONS], 0)
+            index = self.updater.update(index, rows[SUBSCRIPTIONS], moving.boxes, StateRows.empty())
         tables = {t.name: self.parts.push(t, (), rows[t]) for t in rows if rows[t].num_rows}
         live = {t.name: rows[t]["until"].null_count for t in (SUBSCRIPTIONS, BINDINGS) if t in rows}
         counters = {name: count for name, count in live.items() if count}
-        versions = regions.save(self.segments)
-        self.publish(Manifest(pipeline, tables=tables, index=index, counters=counters, moving_regions=versions))
+        files = moving.save(self.segments)
+        self.publish(Manifest(pipeline, tables=tables, index=index, counters=counters, moving_regions=files))
 
     def open_regions(self, manifest: Manifest) -> MovingRegionState:
         """The moving regions of a published state."""
@@ -122,7 +122,7 @@ class StateFolder:
             "batch": manifest.batch,
             "tables": {name: [part._asdict() for part in parts] for name, parts in manifest.tables.items()},
             "index": manifest.index.to_json(),
-            "moving_regions": dict(manifest.moving_regions),
+            "moving_regions": [files._asdict() for files in manifest.moving_regions],
             "counters": dict(manifest.counters),
         }
         checked = {"checksum": _checksum(content), **content}
@@ -150,7 +150,7 @@ class StateFolder:
         parts += [part.name for each in sharded for shard in each.shards for part in shard.rows]
         parts += [part.name for each in sharded for table in each.partitioning.tables.values() for part in table]
         self.parts.sweep(frozenset(parts))
-        others = [version for manifest in kept for version in manifest.moving_regions.values()]
+        others = [name for manifest in kept for files in manifest.moving_regions for name in files.names]
         others += [routes.table for each in sharded for routes in each.routes]
         self.index.sweep((segment for manifest in kept for segment in manifest.index.segments), others)
 
@@ -173,7 +173,8 @@ class StateFolder:
             if content["batch"] != batch:
                 raise ValueError(f"it is of batch {content['batch']}")
             tables = {name: tuple(Part(**part) for part in parts) for name, parts in content["tables"].items()}
-            index, regions = IndexState.from_json(content["index"]), dict(content["moving_regions"])
+            index = IndexState.from_json(content["index"])
+            regions = tuple(MovingRegionFiles(**files) for files in content["moving_regions"])
             return Manifest(content["pipeline"], content["batch"], tables, content["counters"], index, regions)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CorruptionError(
@@ -183,8 +184,3 @@ class StateFolder:
 
 def _checksum(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(orjson.dumps(content)).hexdigest()
-
-
-def _clear_handles(rows: pa.Table) -> pa.Table:
-    """Handles of another index mean nothing here."""
-    return rows.set_column(rows.schema.get_field_index("handle"), "handle", pa.nulls(rows.num_rows, pa.int64()))

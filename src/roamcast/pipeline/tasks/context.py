@@ -78,7 +78,7 @@ class MatchContext(NamedTuple):
         parts = (*self.subscriptions, *self.bindings, *(part for table in tables for part in table))
         yield from (f"parts/{part.name}" for part in parts)
         segments = (name for segment in self.stack for name in (segment.segment, segment.tombstones))
-        moving = (name for files in self.moving for name in (files.version, files.trail))
+        moving = (name for files in self.moving for name in files.names)
         routes = (table.table for table in self.routes)
         yield from (f"segments/{file_name(name)}" for name in (*segments, *moving, *routes) if name)
 

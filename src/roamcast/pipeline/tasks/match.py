@@ -122,7 +122,8 @@ def _test_candidates(
     live = _are_live(columns.events, candidates.event, offsets, life, batch)
     moving = np.flatnonzero(live & pc.is_valid(rows["moving_radius"]).to_numpy()[inverse])
     if len(moving):
-        pairs = candidates.event[moving], candidates.subscription[moving], offsets[moving]
+        times = _times_at(columns.events, candidates.event[moving])
+        pairs = candidates.event[moving], candidates.subscription[moving], offsets[moving], times
         live[moving] = np.logical_or.reduce([is_inside(points, *pairs) for is_inside in opened.moving])
     kept = np.flatnonzero(live)
     kept = kept[satisfy_subscriptions(columns, candidates.event[kept], rows, inverse[kept])]
@@ -144,6 +145,12 @@ def _offsets_at(events: pa.RecordBatch, event: Integers, node: pa.ChunkedArray) 
     """
     same_node = pc.equal(node, events["node"].take(pa.array(event))).to_numpy()
     return np.where(same_node, events["offset"].to_numpy()[event], _END_OF_BATCH)
+
+
+def _times_at(events: pa.RecordBatch, event: Integers) -> Integers:
+    """The time of each event that was forwarded; for the others the last position of a moving region counts."""
+    is_forwarded = pc.equal(events["kind"], FORWARDED).to_numpy(zero_copy_only=False)[event]
+    return np.where(is_forwarded, events["time"].cast(pa.int64()).to_numpy()[event], NO_END)
 
 
 def _are_live(events: pa.RecordBatch, event: Integers, offsets: Integers, rows: pa.Table, batch: int) -> Truths:

@@ -105,32 +105,31 @@ class AccountTables(OfficeTables):
             return Bookkeeping()
         sent = dict(self._session.rows("SELECT receiver, number FROM sent WHERE mailbox = ?", row.id))
         sent.update((receiver, number) for (id, receiver), number in self._changed_sent.items() if id == row.id)
-        return Bookkeeping(row.mailbox, row.acknowledged, sent, dict(row.expired))
+        return Bookkeeping(_copy_of(row.mailbox), row.acknowledged, sent, dict(row.expired))
 
     def add_bookkeeping(self, name: str, chunk: Bookkeeping) -> None:
         row = self._mailbox_row(name)
         merged = merge_chunk(Bookkeeping(row.mailbox, row.acknowledged, {}, row.expired), chunk)
         row.acknowledged, row.expired = merged.acknowledged, dict(merged.expired)
         self._set_mailbox(row, merged.mailbox)
-        for receiver, number in chunk.sent.items():
-            self.put_last_sent(name, receiver, number)
+        self.put_last_sent(name, chunk.sent)
 
-    def last_sent(self, sender: str, receiver: str) -> int:
+    def last_sent(self, sender: str, receivers: Collection[str]) -> dict[str, int]:
         row = self._account(sender).row
         if row is None:
-            return 0
-        number = self._last_sent.get(row.id, {}).get(receiver)
-        if number is None:
-            sql = "SELECT number FROM sent WHERE mailbox = ? AND receiver = ?"
-            stored = self._session.row(sql, row.id, receiver)
-            number = stored[0] if stored else 0
-            self._cache_sent(row.id, receiver, number)
-        return number
+            return dict.fromkeys(receivers, 0)
+        cached = self._last_sent.get(row.id, {})
+        missing = [receiver for receiver in receivers if receiver not in cached]
+        if missing:
+            sql = f"SELECT receiver, number FROM sent WHERE mailbox = {row.id:d} AND receiver IN"  # noqa: S608 - a number
+            stored = self._session.rows_among(sql, missing)
+            cached = self._cache_sent(row.id, {**dict.fromkeys(missing, 0), **dict(stored)})
+        return {receiver: cached[receiver] for receiver in receivers}
 
-    def put_last_sent(self, sender: str, receiver: str, number: int) -> None:
+    def put_last_sent(self, sender: str, numbers: Mapping[str, int]) -> None:
         id = self._mailbox_row(sender).id
-        self._changed_sent[id, receiver] = number
-        self._cache_sent(id, receiver, number)
+        self._changed_sent.update({(id, receiver): number for receiver, number in numbers.items()})
+        self._cache_sent(id, numbers)
 
     def _account(self, name: str) -> Account:
         account = self._accounts.get(name)
@@ -175,7 +174,7 @@ class AccountTables(OfficeTables):
         for sender, ranges in mailbox.received.items():
             if before.get(sender) is not ranges:
                 self._changed_received[row.id, sender] = ranges
-        row.mailbox = mailbox
+        row.mailbox = _copy_of(mailbox)
         self._mark_changed(row)
 
     def _mark_changed(self, row: MailboxRow) -> None:
@@ -192,8 +191,7 @@ class AccountTables(OfficeTables):
         row.mailbox, row.acknowledged, row.expired = Mailbox(), bookkeeping.acknowledged, dict(bookkeeping.expired)
         row.run = None
         self._set_mailbox(row, bookkeeping.mailbox)
-        for receiver, number in bookkeeping.sent.items():
-            self.put_last_sent(name, receiver, number)
+        self.put_last_sent(name, bookkeeping.sent)
 
     def _drop_account(self, name: str) -> MailboxRow | None:
         """Delete the tenure and the mailbox, but not its letters. Returns the mailbox."""
@@ -233,9 +231,12 @@ class AccountTables(OfficeTables):
         if len(self._accounts) > _MOST_CACHED or self._last_sent_count > _MOST_CACHED:
             self._forget_accounts()
 
-    def _cache_sent(self, id: int, receiver: str, number: int) -> None:
-        self._last_sent.setdefault(id, {})[receiver] = number
-        self._last_sent_count += 1
+    def _cache_sent(self, id: int, numbers: Mapping[str, int]) -> dict[str, int]:
+        cached = self._last_sent.setdefault(id, {})
+        before = len(cached)
+        cached.update(numbers)
+        self._last_sent_count += len(cached) - before
+        return cached
 
     def _clear_changes(self) -> None:
         self._changed_last_known: dict[str, LastKnownOffice] = {}
@@ -247,6 +248,11 @@ class AccountTables(OfficeTables):
 
 
 _NO_LOAD = MailboxLoad(0, 0)
+
+
+def _copy_of(mailbox: Mailbox) -> Mailbox:
+    """A copy that does not change with the cached mailbox."""
+    return Mailbox(mailbox.next_offset, dict(mailbox.received))
 
 
 def _tenure_of(row: tuple[Any, ...]) -> Tenure:
@@ -303,7 +309,9 @@ _PUT_TENURE = """
 _NEW_MAILBOX = """
     INSERT INTO mailboxes (next_offset, acknowledged, readable, held, expired, id, name) VALUES (?, ?, ?, ?, ?, ?, ?)"""
 _CHANGE_MAILBOX = """
-    UPDATE mailboxes SET next_offset = ?, acknowledged = ?, readable = ?, held = ?, expired = ? WHERE id = ?"""
+    UPDATE mailboxes SET next_offset = changed.column1, acknowledged = changed.column2, readable = changed.column3,
+    held = changed.column4, expired = changed.column5
+    FROM (VALUES (?, ?, ?, ?, ?, ?)) AS changed WHERE id = changed.column6"""
 _PUT_RECEIVED = """
     INSERT INTO received (mailbox, sender, ranges) VALUES (?, ?, ?)
     ON CONFLICT (mailbox, sender) DO UPDATE SET ranges = excluded.ranges"""

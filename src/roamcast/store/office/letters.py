@@ -13,9 +13,10 @@ are indexed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from typing import Any
 
-from roamcast.deliver.mailbox import FiledLetter, FilingPlan, LetterKey
+from roamcast.deliver.mailbox import FiledLetter, FilingPlan, LetterKey, take_fitting
 from roamcast.deliver.port import Bookkeeping
 from roamcast.model import Letter
 from roamcast.ranges import Ranges
@@ -46,9 +47,14 @@ class LetterTables(AccountTables):
 
     def file(self, plan: FilingPlan) -> None:
         rows: dict[str, MailboxRow] = {}
-        for name, mailbox in plan.changed.items():
-            row = rows[name] = self._mailbox_row(name)
-            self._set_mailbox(row, mailbox)
+        for (name, sender), numbers in plan.received.items():
+            row = rows.get(name)
+            if row is None:
+                row = rows[name] = self._mailbox_row(name)
+                self._mark_changed(row)
+            row.mailbox.received[sender] = self._changed_received[row.id, sender] = numbers
+        for name, next_offset in plan.next_offsets.items():
+            rows[name].mailbox.next_offset = next_offset
         for letter, offset in plan.filed:
             row = rows[letter.receiver]
             starts_run = None
@@ -56,12 +62,12 @@ class LetterTables(AccountTables):
                 row.held += 1
             else:
                 row.readable += 1
-                run = row.run
-                shift = offset - letter.number
-                if run is None or letter.sender != run[0] or shift != run[1] or letter.number < run[2]:
-                    row.run = letter.sender, shift, letter.number
+                run, number = row.run, letter.number
+                shift = offset - number
+                if run is None or letter.sender != run[0] or shift != run[1] or number < run[2]:
+                    row.run = letter.sender, shift, number
                     starts_run = True
-            self._filed.append((*_values_of(row.id, letter, offset), starts_run))
+            self._filed.append((row.id, offset, *letter[1:], starts_run))
         for name, sender, first, last, offset in plan.released:
             row = rows[name]
             count = last - first + 1
@@ -78,10 +84,10 @@ class LetterTables(AccountTables):
         run: LetterRun | None = None
         for letter, offset in letters:
             if offset is None:
-                held.append((*_values_of(row.id, letter, offset), None))
+                held.append((row.id, offset, *letter[1:], None))
             else:
                 last, run = run, (letter.sender, offset - letter.number, 0)
-                readable.append((*_values_of(row.id, letter, offset), True if run != last else None))
+                readable.append((row.id, offset, *letter[1:], True if run != last else None))
         before = row.readable + row.held
         row.readable += len(readable) - session.run_all(_DELETE_READABLE, [values[:2] for values in readable])
         row.held += len(held) - session.run_all(_DELETE_HELD, [(values[0], *values[2:4]) for values in held])
@@ -90,22 +96,30 @@ class LetterTables(AccountTables):
         row.run = None
         self._mark_changed(row)
 
-    def readable(self, name: str, after: int, limit: int) -> list[FiledLetter]:
-        return self._select(name, _READABLE, lambda row: (max(after, row.acknowledged), limit))
+    def readable(self, name: str, after: int, limit: int, size: int | None = None) -> list[FiledLetter]:
+        row = self._account(name).row
+        if row is None or not row.readable:
+            return []
+        return self._select(row, name, _READABLE, max(after, row.acknowledged), limit, size=size)
 
     def held(self, name: str, after: LetterKey, limit: int) -> list[FiledLetter]:
-        return self._select(name, _HELD, lambda _: (*after, limit))
+        row = self._account(name).row
+        return [] if row is None or not row.held else self._select(row, name, _HELD, *after, limit)
 
     def overdue(self, name: str, now: int) -> list[FiledLetter]:
-        return self._select(name, _OVERDUE, lambda row: (now, row.acknowledged))
+        row = self._account(name).row
+        return [] if row is None or not row.readable else self._select(row, name, _OVERDUE, now, row.acknowledged)
 
     def letter(self, name: str, key: LetterKey) -> FiledLetter | None:
         """Search the letters held back, then the readable ones."""
-        held = self._select(name, _HELD_ONE, lambda _: key)
+        row = self._account(name).row
+        if row is None:
+            return None
+        held = self._select(row, name, _HELD_ONE, *key)
         if held:
             return held[0]
         # The start of the run that has it or, if that letter is deleted, the first letter of the mailbox.
-        candidates = self._select(name, _RUN_START, lambda _: key)
+        candidates = self._select(row, name, _RUN_START, *key)
         candidates += self.readable(name, 0, 1)
         for other, offset in candidates:
             if other.sender == key.sender and offset is not None:
@@ -119,9 +133,7 @@ class LetterTables(AccountTables):
         row = self._mailbox_row(name)
         if through <= row.acknowledged:
             return 0
-        self._flush_letters()
-        counted = self._session.row(_COUNT, row.id, row.acknowledged, through)
-        count = int(counted[0]) if counted else 0
+        count = self._count_readable(row, through)
         row.acknowledged = through
         row.readable -= count
         self._mark_changed(row)
@@ -202,23 +214,26 @@ class LetterTables(AccountTables):
             self._deleted_rows -= self._session.run(_SWEEP, self._swept, end)
             self._swept = end
 
-    def _select(self, name: str, sql: str, parameters: Any) -> list[FiledLetter]:
-        row = self._account(name).row
-        if row is None:
-            return []
-        if self._filed or self._released:
-            self._flush_letters()
+    def _count_readable(self, row: MailboxRow, through: int) -> int:
+        """How many letters are readable up to an offset. No statement is needed if no offset is without a letter."""
+        end = row.mailbox.next_offset - 1
+        if row.readable == end - row.acknowledged:
+            return min(through, end) - row.acknowledged
+        self._flush_letters()
+        counted = self._session.row(_COUNT, row.id, row.acknowledged, through)
+        return int(counted[0]) if counted else 0
+
+    def _select(
+        self, row: MailboxRow, name: str, sql: str, *parameters: Any, size: int | None = None
+    ) -> list[FiledLetter]:
+        self._flush_letters()
+        with self._session.reading(sql, row.id, *parameters) as cursor:
+            rows = take_fitting(cursor, size, _body_of)
         # Hot path of pulls: Letter is built from the columns by position.
-        rows = self._session.rows(sql, row.id, *parameters(row))
         return [FiledLetter(Letter(name, *values[1:]), values[0]) for values in rows]
 
 
-def _values_of(mailbox: int, letter: Letter, offset: int | None) -> tuple[Any, ...]:
-    return (
-        mailbox, offset, letter.sender, letter.number, letter.body, letter.title, letter.office, letter.sent,
-        letter.expires,
-    )  # fmt: skip
-
+_body_of = itemgetter(3)
 
 _INSERT = """
     INSERT INTO letters (mailbox, mailbox_offset, sender, number, body, title, office, sent, expires, starts_run)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable
 
 import orjson
 
@@ -27,14 +26,14 @@ class QueueTables(OfficeTables):
         self._unposted: dict[str, int] = {}
 
     def enqueue(self, letters: Iterable[Letter]) -> None:
-        rows = [_values_of(letter) for letter in letters]
+        rows = list(letters)
         if not rows:
             return
         if len(self._lengths) > _MOST_CACHED or len(self._unposted) > _MOST_CACHED:
             self._forget_queue()
         added = self._session.run_all(_ENQUEUE, rows)
-        for receiver, sender, *_ in rows:
-            for counts, name in ((self._lengths, receiver), (self._unposted, sender)):
+        for letter in rows:
+            for counts, name in ((self._lengths, letter.receiver), (self._unposted, letter.sender)):
                 if added < len(rows):
                     counts.pop(name, None)
                 elif name in counts:
@@ -99,13 +98,6 @@ class QueueTables(OfficeTables):
     def _forget_queue(self) -> None:
         self._lengths.clear()
         self._unposted.clear()
-
-
-def _values_of(letter: Letter) -> Sequence[Any]:
-    return (
-        letter.receiver, letter.sender, letter.number, letter.body, letter.title, letter.office, letter.sent,
-        letter.expires,
-    )  # fmt: skip
 
 
 _ENQUEUE = """

@@ -16,11 +16,11 @@ from roamcast.store.engine import chunked
 from roamcast.store.registry.port import (
     entity_exists,
     id_retired,
-    subscription_exists,
     unknown_entity,
     unknown_subscription,
 )
 from roamcast.store.registry.schema import (
+    INSERT_SUBSCRIPTION,
     bindings,
     control_outbox,
     entities,
@@ -44,6 +44,7 @@ from roamcast.store.registry.values import (
     WantAdded,
     WantRemoved,
 )
+from roamcast.store.session import Session
 
 __all__ = ["apply_changes"]
 
@@ -115,14 +116,7 @@ def _move(connection: Connection, positions: Sequence[Position]) -> None:
 
 
 def _add_subscriptions(connection: Connection, added: Sequence[SubscriptionAdded]) -> None:
-    rows = [subscription_row(change.subscription) for change in added]
-    ids = [row["id"] for row in rows]
-    taken = {id for chunk in chunked(ids) for id in connection.scalars(_subscriptions_among, {"ids": chunk})}
-    for id in ids:
-        if id in taken:
-            raise subscription_exists(id)
-        taken.add(id)
-    connection.execute(subscriptions.insert(), rows)
+    Session(connection).run_all(INSERT_SUBSCRIPTION, [subscription_row(change.subscription) for change in added])
 
 
 def _set_bodies(connection: Connection, changes: Sequence[BodySet]) -> None:
@@ -178,7 +172,9 @@ def _remove_wants(connection: Connection, changes: Sequence[WantRemoved]) -> Non
 
 
 def _add_records(connection: Connection, records: Sequence[Record]) -> None:
-    connection.execute(control_outbox.insert(), [{"record": record_text(record)} for record in records])
+    Session(connection).run_all(
+        "INSERT INTO control_outbox (record) VALUES (?)", [(record_text(record),) for record in records]
+    )
 
 
 _APPLIERS: Final[Mapping[type, Callable[[Connection, Any], None]]] = {

@@ -57,6 +57,9 @@ class RegistryStore(Protocol):
     def subscription(self, id: str) -> Subscription:
         """Raises NotFoundError."""
 
+    def subscriptions_among(self, ids: Sequence[str]) -> list[Subscription]:
+        """Those of these ids that exist."""
+
     def subscriptions(
         self, subscriber: str | None = None, *, after: str = "", limit: int | None = None
     ) -> list[Subscription]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
 
 import orjson
 from sqlalchemy import BigInteger, Boolean, Column, Double, Index, MetaData, Row, Table
@@ -13,9 +14,9 @@ from roamcast.store.engine import BigSerial, SortedText, StoreFormat, meta_table
 from roamcast.store.registry.values import Entity
 
 __all__ = [
-    "INCARNATION", "LATEST", "PIPELINE", "REGISTRY_FORMAT", "bindings", "control_outbox", "departures", "entities",
-    "entity_of", "entity_row", "meta", "record_of", "record_text", "subscription_of", "subscription_row",
-    "subscriptions", "visitors", "wants",
+    "INCARNATION", "INSERT_SUBSCRIPTION", "LATEST", "PIPELINE", "REGISTRY_FORMAT", "SUBSCRIPTIONS_AMONG", "bindings",
+    "control_outbox", "departures", "entities", "entity_of", "entity_row", "meta", "record_of", "record_text",
+    "subscription_of", "subscription_row", "subscriptions", "visitors", "wants",
 ]  # fmt: skip
 
 # Rows of `meta`.
@@ -138,40 +139,35 @@ def entity_of(row: Row[Any]) -> Entity:
     return Entity(row.id, row.kind, row.token_hash, orjson.loads(row.attributes), position)
 
 
-def subscription_row(subscription: Subscription) -> dict[str, Any]:
-    lifecycle = subscription.lifecycle
-    return {
-        "id": subscription.id,
-        "subscriber": subscription.subscriber,
-        "text": subscription.text,
-        "body": subscription.body,
-        "accepted": subscription.accepted,
-        "places": orjson.dumps(subscription.places).decode() if subscription.places else None,
-        "state": lifecycle.state if lifecycle else None,
-        "why": lifecycle.why if lifecycle else None,
-        "since": lifecycle.since if lifecycle else None,
-        "was_active": lifecycle.was_active if lifecycle else None,
-        "has_moving_region": subscription.has_moving_region,
-        "source": subscription.source_condition,
-        "cell": subscription.cell,
-    }
+# Statements for `Session`, with all columns in their order.
+SUBSCRIPTIONS_AMONG: Final = """
+    SELECT id, subscriber, text, body, accepted, places, state, why, since, was_active, has_moving_region, source, cell
+    FROM subscriptions WHERE id IN"""
+INSERT_SUBSCRIPTION: Final = """
+    INSERT INTO subscriptions (
+        id, subscriber, text, body, accepted, places, state, why, since, was_active, has_moving_region, source, cell
+    ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 
 
-def subscription_of(row: Row[Any]) -> Subscription:
-    places = () if row.places is None else tuple(orjson.loads(row.places))
-    lifecycle = None if row.state is None else Lifecycle(row.state, row.why, row.since, row.was_active)
-    return Subscription(
-        row.id,
-        row.subscriber,
-        row.text,
-        row.body,
-        row.accepted,
-        places,
-        lifecycle,
-        row.has_moving_region,
-        row.source,
-        row.cell,
-    )
+def subscription_row(subscription: Subscription) -> tuple[Any, ...]:
+    """The values of all columns, in their order."""
+    one, lifecycle = subscription, subscription.lifecycle
+    places = orjson.dumps(one.places).decode() if one.places else None
+    state: tuple[Any, ...] = (None,) * 4
+    if lifecycle is not None:
+        state = lifecycle.state, lifecycle.why, lifecycle.since, lifecycle.was_active
+    return (
+        one.id, one.subscriber, one.text, one.body, one.accepted, places, *state, one.has_moving_region,
+        one.source_condition, one.cell,
+    )  # fmt: skip
+
+
+def subscription_of(row: Sequence[Any]) -> Subscription:
+    """From the values of all columns, in their order."""
+    id, subscriber, text, body, accepted, names, state, why, since, was_active, has_moving_region, source, cell = row
+    places = () if names is None else tuple(orjson.loads(names))
+    lifecycle = None if state is None else Lifecycle(state, why, since, bool(was_active))
+    return Subscription(id, subscriber, text, body, accepted, places, lifecycle, bool(has_moving_region), source, cell)
 
 
 def record_text(record: Record) -> str:

@@ -23,6 +23,7 @@ from roamcast.store.registry.schema import (
     LATEST,
     PIPELINE,
     REGISTRY_FORMAT,
+    SUBSCRIPTIONS_AMONG,
     bindings,
     control_outbox,
     entities,
@@ -34,6 +35,7 @@ from roamcast.store.registry.schema import (
     wants,
 )
 from roamcast.store.registry.values import Binding, Change, Entity, EntityKind, Want
+from roamcast.store.session import Session
 
 __all__ = ["SqlRegistry", "open_registry", "open_registry_engine"]
 
@@ -116,6 +118,13 @@ class SqlRegistry:
         if not rows:
             raise unknown_subscription(id)
         return subscription_of(rows[0])
+
+    def subscriptions_among(self, ids: Sequence[str]) -> list[Subscription]:
+        if not ids:
+            return []
+        with read_transaction(self._engine) as connection:
+            rows = Session(connection).rows_among(SUBSCRIPTIONS_AMONG, ids)
+        return [subscription_of(row) for row in rows]
 
     def subscriptions(
         self, subscriber: str | None = None, *, after: str = "", limit: int | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,28 @@ def test_attributes_survive_a_restart(tmp_path: Path) -> None:
     with in_process_node(tmp_path) as node:
         me = node.client(source.token).me()
         assert (me["attributes"], me["position"]["x"]) == ({"b": 3}, 1)
+
+
+@pytest.mark.parametrize("kind", ["sources", "subscribers"])
+def test_a_registration_with_a_chosen_token_can_be_repeated(node: RunningNode, kind: str) -> None:
+    """At the same time, too. It changes nothing, and needs the same token and kind."""
+    body = {"id": "a", "token": "t" * 43, "attributes": NOISE}
+    with ThreadPoolExecutor(8) as threads:
+        responses = list(threads.map(lambda _: node.http.post(f"/v1/{kind}", json=body), range(8)))
+    assert sorted(response.status_code for response in responses) == [200] * 7 + [201]
+    assert {response.json()["token"] for response in responses} == {body["token"]}
+    assert node.http.post(f"/v1/{kind}", json={**body, "attributes": {}}).status_code == 200
+    assert node.client("t" * 43).me()["attributes"] == NOISE
+    assert node.http.post(f"/v1/{kind}", json={**body, "token": "u" * 43}).status_code == 409
+    assert node.http.post(f"/v1/{kind}", json={**body, "id": "b"}).status_code == 409
+    other = {"sources": "subscribers", "subscribers": "sources"}[kind]
+    assert node.http.post(f"/v1/{other}", json=body).status_code == 409
+
+
+@pytest.mark.parametrize("token", ["", "t" * 42, "t" * 201, "t" * 42 + " ", "t" * 42 + "/", 7])
+def test_a_chosen_token_is_long_and_plain(shared_node: RunningNode, token: object) -> None:
+    response = shared_node.http.post("/v1/sources", json={"id": "chosen", "token": token})
+    assert (response.status_code, response.json()["error"]["where"]) == (422, "token")
 
 
 @pytest.mark.parametrize("attributes", [{"a": []}, {"a": None}, {"": 1}, {str(n): n for n in range(65)}])

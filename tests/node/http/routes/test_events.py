@@ -89,6 +89,6 @@ def test_positions_are_accepted_in_lists(node: RunningNode) -> None:
     subscriber = node.subscriber()
     rows = [{**POINT, "time": 100}, {"x": 5, "y": 6, "time": 300, "entity": "anna"}, {**POINT, "time": 200}]
     answer = node.http.post("/v1/positions", json=rows, headers=bearer(subscriber))
-    assert answer.json() == {"accepted": 3, "stale": 1}
+    assert answer.json() == {"accepted": 3, "stale": 1, "pending": []}
     position = subscriber.me()["position"]
     assert position == {"x": 5, "y": 6, "time": "1970-01-01T00:05:00Z"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from nodes import LIMIT, RunningNode, bearer, in_process_node, leave, until
+from nodes import LIMIT, RunningNode, bearer, in_process_node, leave, letter_body, until
 
 from roamcast.client import Client, Letter
 from roamcast.client.streams import SseEvent, SseReader
@@ -26,7 +27,9 @@ def pulled(client: Client, count: int) -> list[Letter]:
 
 
 @contextmanager
-def stream(node: RunningNode, client: Client, **headers: str) -> Iterator[Iterator[SseEvent]]:
+def stream(
+    node: RunningNode, client: Client, *, batch: int | None = None, **headers: str
+) -> Iterator[Iterator[SseEvent]]:
     """The events of a mailbox stream as they arrive."""
 
     def events(response: httpx.Response) -> Iterator[SseEvent]:
@@ -34,7 +37,8 @@ def stream(node: RunningNode, client: Client, **headers: str) -> Iterator[Iterat
         for piece in response.iter_bytes():
             yield from reader.feed(piece)
 
-    with node.http.stream("GET", "/v1/mailbox/stream", headers={**bearer(client), **headers}) as response:
+    path = "/v1/mailbox/stream" if batch is None else f"/v1/mailbox/stream?batch={batch}"
+    with node.http.stream("GET", path, headers={**bearer(client), **headers}) as response:
         assert response.headers["content-type"].startswith("text/event-stream")
         yield events(response)
 
@@ -87,8 +91,8 @@ def test_pull_continues_after_an_offset(node: RunningNode) -> None:
 
 def test_a_response_is_bounded_in_bytes(tmp_path: Path) -> None:
     """It has at least one letter. Pulling on gets all of them, and so does a stream."""
-    large = "x" * 3000
-    with in_process_node(tmp_path, limits={"pull_bytes": 2000}) as node:
+    large = "x" * 9000
+    with in_process_node(tmp_path, limits={"pull_bytes": 8000}) as node:
         anna = node.subscriber()
         events = [str(n) for n in range(1, 61)]
         events[20] = large
@@ -168,6 +172,24 @@ def test_a_stream_resumes_after_the_last_id(node: RunningNode) -> None:
         assert [next(events).id, next(events).id] == ["2", "3"]
 
 
+def test_a_stream_can_send_many_letters_in_an_event(node: RunningNode) -> None:
+    """At most `batch`, with the offset of the last as id."""
+    anna = node.subscriber()
+    leave(node.data, 1, *(("anna", number, str(number)) for number in range(1, 6)))
+    pulled(anna, 5)
+    with stream(node, anna, batch=3) as events:
+        first, second = next(events), next(events)
+        leave(node.data, 2, ("anna", 6, "6"))
+        third = next(events)
+    assert [(event.name, event.id) for event in (first, second, third)] == [
+        ("letters", "3"),
+        ("letters", "5"),
+        ("letters", "6"),
+    ]
+    letters = [letter for event in (first, second, third) for letter in json.loads(event.data)]
+    assert letters == node.http.get("/v1/mailbox", headers=bearer(anna)).json()["letters"]
+
+
 @pytest.mark.parametrize("offset", ["x", "-1", "9" * 5000])
 def test_an_invalid_last_event_id_is_refused(shared_node: RunningNode, offset: str) -> None:
     """422."""
@@ -183,7 +205,7 @@ def test_a_body_of_several_lines_is_one_event(node: RunningNode) -> None:
     from roamcast.deliver.outbox import LETTERS_SCHEMA, Outbox
 
     anna = node.subscriber()
-    body = '\n{\n "subscription": "s",\r\n "event": {"id": "a\u2028b"}\n}\n'
+    body = "\n" + json.dumps(letter_body("a\u2028b"), indent=1, ensure_ascii=False).replace(",\n", ",\r\n") + "\n"
     row = {"receiver": "anna", "number": 1, "body": body}
     Outbox(node.data / "outbox").put("local", "p", 1, pa.Table.from_pylist([row], schema=LETTERS_SCHEMA))
     with stream(node, anna) as events:

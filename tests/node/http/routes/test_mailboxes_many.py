@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
-from nodes import RunningNode
+from nodes import LIMIT, RunningNode, in_process_node, until
 
 from roamcast.client import Client
 
@@ -20,8 +23,8 @@ def crowd(node: RunningNode) -> dict[str, Client]:
     return clients
 
 
-def pulled(node: RunningNode, *requests: dict[str, Any]) -> list[dict[str, Any]]:
-    answer = node.http.post("/v1/mailboxes/pull", json=list(requests))
+def pulled(node: RunningNode, *requests: dict[str, Any], wait: float = 0) -> list[dict[str, Any]]:
+    answer = node.http.post("/v1/mailboxes/pull", params={"wait": wait}, json=list(requests), timeout=LIMIT + 30)
     assert answer.status_code == 200, answer.text
     mailboxes: list[dict[str, Any]] = answer.json()["mailboxes"]
     return mailboxes
@@ -39,7 +42,7 @@ def test_each_mailbox_returns_what_pulling_it_alone_returns(node: RunningNode, c
 
 def test_acknowledged_letters_are_deleted_and_the_next_returned(node: RunningNode, crowd: dict[str, Client]) -> None:
     """Other mailboxes are not affected. Idempotent."""
-    ben, cleo = {"token": crowd["ben"].token, "ack": 1}, {"token": crowd["cleo"].token, "limit": 1}
+    ben, cleo = {"token": crowd["ben"].token, "through": 1}, {"token": crowd["cleo"].token, "limit": 1}
     for _ in range(2):
         of_ben, of_cleo = pulled(node, ben, cleo)
         assert [letter["message"] for letter in of_ben["letters"]] == ["ben 2"]
@@ -54,7 +57,7 @@ def test_an_error_affects_only_its_mailbox(node: RunningNode, crowd: dict[str, C
         node,
         {"token": "wrong"},
         {"token": source.token},
-        {"token": crowd["ben"].token, "ack": 9},
+        {"token": crowd["ben"].token, "through": 9},
         {"token": crowd["cleo"].token},
     )
     assert [each["error"]["code"] for each in answers[:3]] == ["unauthenticated", "forbidden", "bad_input"]
@@ -63,6 +66,67 @@ def test_an_error_affects_only_its_mailbox(node: RunningNode, crowd: dict[str, C
 
 def test_too_many_mailboxes_are_refused(node: RunningNode) -> None:
     """The hint has the limit."""
-    answer = node.http.post("/v1/mailboxes/pull", json=[{"token": "t"}] * 201)
+    answer = node.http.post("/v1/mailboxes/pull", json=[{"token": "t"}] * 10_001)
     assert answer.status_code == 422
-    assert "200" in answer.json()["error"]["hint"]
+    assert "10000" in answer.json()["error"]["hint"]
+
+
+@pytest.mark.parametrize(("header", "status"), [("ann", 200), ("cam", 200), (None, 413), ("unknown", 401)])
+def test_a_long_list_needs_a_token(node: RunningNode, header: str | None, status: int) -> None:
+    """Of whoever is registered; it opens no mailbox."""
+    tokens = {"ann": node.subscriber("ann").token, "cam": node.source("cam").token, "unknown": "unknown"}
+    headers = {} if header is None else {"authorization": f"Bearer {tokens[header]}"}
+    pulls = [{"token": "x" * 43, "through": 0, "limit": 100}] * 9_999 + [{"token": tokens["ann"]}]
+    answer = node.http.post("/v1/mailboxes/pull", json=pulls, headers=headers)
+    assert answer.status_code == status
+    if status == 200:
+        *others, last = answer.json()["mailboxes"]
+        assert {each["error"]["code"] for each in others} == {"unauthenticated"}
+        assert last == {"letters": [], "waiting": 0}
+
+
+def test_a_long_poll_returns_when_any_mailbox_gets_a_letter(node: RunningNode, crowd: dict[str, Client]) -> None:
+    """With the acknowledged letters deleted, whether or not it had to wait."""
+    pulls = [{"token": crowd["ann"].token}, {"token": crowd["ben"].token, "through": 2}]
+    with ThreadPoolExecutor(1) as threads:
+        polling = threads.submit(lambda: pulled(node, *pulls, wait=30))
+        until(lambda: "roamcast_mailbox_waiters 1.0" in node.http.get("/metrics").text, "the poll to wait")
+        assert crowd["ben"].pull() == []
+        crowd["cleo"].send("ann", "news")
+        of_ann, of_ben = polling.result(LIMIT)
+    assert ([letter["message"] for letter in of_ann["letters"]], of_ben["letters"]) == (["news"], [])
+    assert "roamcast_mailbox_waiters 0.0" in node.http.get("/metrics").text
+
+
+def test_a_long_poll_does_not_wait_with_letters_or_errors(node: RunningNode, crowd: dict[str, Client]) -> None:
+    began = time.monotonic()
+    pulled(node, {"token": crowd["ann"].token}, {"token": crowd["ben"].token}, wait=30)
+    pulled(node, {"token": crowd["ann"].token}, {"token": "wrong"}, wait=30)
+    pulled(node, {"token": crowd["ann"].token}, {"token": crowd["ben"].token, "through": 9}, wait=30)
+    assert time.monotonic() - began < 10
+    assert node.http.post("/v1/mailboxes/pull?wait=31", json=[{"token": "t"}]).status_code == 422
+
+
+def test_a_response_for_many_mailboxes_is_bounded_in_bytes(tmp_path: Path) -> None:
+    """Mailboxes share it. One that gets nothing has letters waiting, and gets them when it is pulled again."""
+    with in_process_node(tmp_path, limits={"pull_bytes": 3_000}) as node:
+        clients = [node.subscriber(f"s{number}") for number in range(20)]
+        for client in clients:
+            for number in range(5):
+                clients[0].send(client.me()["id"], number)
+            clients[0].send(client.me()["id"], "x" * 1_000)
+        acks = dict.fromkeys([str(client.token) for client in clients], 0)
+        got: dict[str, list[Any]] = {token: [] for token in acks}
+        rounds = 0
+        while any(len(messages) < 6 for messages in got.values()):
+            rounds += 1
+            answers = pulled(node, *({"token": token, "through": ack} for token, ack in acks.items()))
+            bodies = [letter["message"] for each in answers for letter in each["letters"]]
+            assert 0 < sum(len(str(body)) for body in bodies) < 3_000 + 1_000
+            for token, answer in zip(acks, answers, strict=True):
+                assert answer["waiting"] == 6 - acks[token]
+                for letter in answer["letters"]:
+                    got[token].append(letter["message"])
+                    acks[token] = letter["offset"]
+        assert rounds > 6
+        assert list(got.values()) == [[0, 1, 2, 3, 4, "x" * 1_000]] * 20

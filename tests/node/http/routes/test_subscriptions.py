@@ -18,7 +18,7 @@ from roamcast.store.registry.schema import REGISTRY_FORMAT
 from roamcast.store.registry.sql import SqlRegistry
 from roamcast.store.registry.values import SubscriptionAdded, SubscriptionRemoved
 
-BOX = {"min_x": -1, "min_y": -2, "max_x": 3, "max_y": 4}
+BOX = [-1, -2, 3, 4]
 
 
 def changes(data: Path) -> list[tuple[str, str]]:
@@ -28,7 +28,7 @@ def changes(data: Path) -> list[tuple[str, str]]:
 def test_a_subscription_is_in_the_journal_when_it_is_acknowledged(node: RunningNode) -> None:
     """Its control record has the subscriber and the query."""
     anna = node.subscriber()
-    body = {"id": "q", "region": BOX, "terms": ["fire", "smoke", "fire"]}
+    body = {"id": "q", "box": BOX, "terms": ["fire", "smoke", "fire"]}
     answer = node.http.post("/v1/subscriptions", json=body, headers=bearer(anna))
     assert (answer.status_code, answer.json()) == (201, {"id": "q"})
     (row,) = journalled(node.data)
@@ -39,17 +39,17 @@ def test_a_subscription_is_in_the_journal_when_it_is_acknowledged(node: RunningN
 def test_adding_the_same_subscription_again_returns_200(node: RunningNode) -> None:
     """Without a second record."""
     headers = bearer(node.subscriber())
-    body = {"id": "q", "region": BOX}
+    body = {"id": "q", "box": BOX}
     statuses = [node.http.post("/v1/subscriptions", json=body, headers=headers).status_code for _ in range(2)]
     assert statuses == [201, 200]
     assert changes(node.data) == [("subscription", "q")]
 
 
-@pytest.mark.parametrize("other", [{"region": BOX, "terms": ["x"]}, {"terms": ["fire"]}])
+@pytest.mark.parametrize("other", [{"box": BOX, "terms": ["x"]}, {"terms": ["fire"]}])
 def test_another_query_under_the_same_id_is_refused(node: RunningNode, other: dict[str, Any]) -> None:
     """409."""
     headers = bearer(node.subscriber())
-    assert node.http.post("/v1/subscriptions", json={"id": "q", "region": BOX}, headers=headers).status_code == 201
+    assert node.http.post("/v1/subscriptions", json={"id": "q", "box": BOX}, headers=headers).status_code == 201
     assert node.http.post("/v1/subscriptions", json={"id": "q", **other}, headers=headers).status_code == 409
 
 
@@ -79,7 +79,7 @@ def test_subscriptions_survive_a_restart(tmp_path: Path) -> None:
     with in_process_node(tmp_path) as node:
         (found,) = node.client(anna.token).subscriptions()
         assert (found.id, found.subscriber, found.state) == ("q", "anna", "active")
-        assert found.text == 'Select all() Where &location in box(0, 0, 1, 1) and &terms has ("b", "a")'
+        assert found.lacl == 'Select all() Where &location in box(0, 0, 1, 1) and &terms has ("b", "a")'
     assert changes(tmp_path) == [("subscription", "q")]
 
 

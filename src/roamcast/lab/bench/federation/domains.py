@@ -108,11 +108,10 @@ def add_subscriptions(domain: Domain, workload: Workload) -> None:
             pending: list[Future[bool]] = []
             for subscription in workload.subscriptions():
                 if isinstance(subscription, BoxSubscription):
-                    query = queries.of_region(subscription.box, subscription.terms)
+                    query = queries.accept_box(subscription.box, subscription.terms)
                 else:
-                    query = queries.read(subscription.text)
-                body = queries.body_of(query.query)
-                pending.append(control_node.control.subscribe(subscription.id, subscription.subscriber, query, body))
+                    query = queries.accept(subscription.text)
+                pending.append(control_node.control.subscribe(subscription.id, subscription.subscriber, query))
                 if len(pending) == _PENDING:
                     await asyncio.gather(*map(asyncio.wrap_future, pending))
                     pending.clear()

@@ -41,9 +41,10 @@ class RemembersLastNumbers(Filing):
         """File a letter at the next offset, whatever its number."""
         offset = mailbox.next_offset
         ranges = mailbox.received.get(letter.sender, Ranges()).add(letter.number)
-        changed = {letter.receiver: Mailbox(offset + 1, {**mailbox.received, letter.sender: ranges})}
-        self._context.store.file(FilingPlan([FiledLetter(letter, offset)], [], changed, 0, frozenset()))
-        self._context.emit(LettersReady(letter.receiver))
+        received = {(letter.receiver, letter.sender): ranges}
+        plan = FilingPlan([FiledLetter(letter, offset)], [], received, {letter.receiver: offset + 1}, 0)
+        self._context.store.file(plan)
+        self._context.emit(LettersReady((letter.receiver,)))
 
 
 class HoldsNothingBack(RemembersLastNumbers):

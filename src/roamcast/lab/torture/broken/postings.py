@@ -83,11 +83,11 @@ class NumbersPerOffice(Posting):
     def send(self, request: SendLetter) -> None:
         store, receiver = self._context.store, request.receiver
         own_sender = f"{self._context.domain} {request.sender}"
-        last = store.last_sent(request.sender, receiver)
-        store.put_last_sent(request.sender, receiver, store.last_sent(own_sender, receiver))
-        super().send(replace(request, number=None))
-        store.put_last_sent(own_sender, receiver, store.last_sent(request.sender, receiver))
-        store.put_last_sent(request.sender, receiver, last)
+        last = store.last_sent(request.sender, (receiver,))
+        store.put_last_sent(request.sender, store.last_sent(own_sender, (receiver,)))
+        super().send(request._replace(number=None))
+        store.put_last_sent(own_sender, store.last_sent(request.sender, (receiver,)))
+        store.put_last_sent(request.sender, last)
         self._context.effects[-1] = LetterSent(request.sender, receiver, request.number or 0, True)
 
 

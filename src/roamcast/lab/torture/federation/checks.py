@@ -34,6 +34,9 @@ def unfinished(simulation: FederationSimulation) -> Iterator[str]:
         for row in host.pipeline.state.subscriptions.values():
             if row.until is not None and row.drained_in is None:
                 yield f"never settles: {row.id} was removed, and is still in the pipeline of {domain}"
+        for stays in host.pipeline.state.stays.values():
+            if any(stay.until is not None and stay.drained_in is None for stay in stays):
+                yield f"never settles: the pipeline of {domain} keeps an earlier position of {stays[0].position.entity}"
     for client in (*simulation.sources, *simulation.subscribers):
         if not client.idle:
             yield f"never settles: {client.id} has unfinished requests"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from roamcast.errors import ConflictError, ElsewhereError, NotFoundError, RoamcastError
 from roamcast.journal.records import EVENT, Record
 from roamcast.lab.torture.federation.host import QUERIES
-from roamcast.lab.torture.federation.ledger import LedgerSubscription, QuerySpec
+from roamcast.lab.torture.federation.ledger import LedgerSubscription, Move, QuerySpec
 from roamcast.model import Position
 from roamcast.store.registry.values import Entity
 
@@ -147,21 +147,23 @@ class SubscriberClient(Client):
 
     def __init__(self, id: str, domain: str, simulation: FederationSimulation, rng: Random) -> None:
         super().__init__(id, domain, simulation, rng)
-        self.position = self._anywhere()
+        self._last_move = Move(self._anywhere(), simulation.now, simulation.now)
         self.subscriptions: list[LedgerSubscription] = []
         self.register("subscriber", {}, self.position)
 
+    @property
+    def position(self) -> tuple[float, float]:
+        """Where it is, or wants to be."""
+        return self._last_move.point
+
     def subscribe(self) -> None:
         spec = self._any_query()
-        query = QUERIES.read(spec.text)
-        body = QUERIES.body_of(query.query)
-        subscription = self.simulation.ledger.subscribe(self.id, self.domain, spec, self.position, body)
+        query = QUERIES.accept(spec.text)
+        subscription = self.simulation.ledger.subscribe(self.id, self.domain, spec, self._last_move, query.body)
         self.subscriptions.append(subscription)
 
         def request(host: Host, reply: Reply) -> None:
-            host.submit(
-                "subscribe", partial(host.control.subscribe, subscription.id, self.id, query, body), reply, reply
-            )
+            host.submit("subscribe", partial(host.control.subscribe, subscription.id, self.id, query), reply, reply)
 
         self.call(request, lambda: self.simulation.ledger.subscribed(subscription))
 
@@ -181,9 +183,9 @@ class SubscriberClient(Client):
         """Often not far."""
         x, y = self.position
         near = min(SIZE, max(0.0, x + self.rng.uniform(-10, 10))), min(SIZE, max(0.0, y + self.rng.uniform(-10, 10)))
-        self.position = position = near if self.rng.random() < 0.6 else self._anywhere()
-        self.simulation.ledger.moving(self.id, position)
-        self._move(position, lambda: self.simulation.ledger.moved(self.id))
+        position = near if self.rng.random() < 0.6 else self._anywhere()
+        self._last_move = move = self.simulation.ledger.moving(self.id, position)
+        self._move(position, lambda: self.simulation.ledger.moved(move))
 
     def _any_query(self) -> QuerySpec:
         rng = self.rng

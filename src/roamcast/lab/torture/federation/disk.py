@@ -81,7 +81,7 @@ class MemoryJournal:
     def last_offset(self) -> int:
         return len(self._disk.journals.get(self._node, ()))
 
-    def append(self, records: Sequence[Record]) -> Future[int]:
+    def append(self, records: Sequence[Record], *, urgent: bool = False) -> Future[int]:
         future: Future[int] = Future()
         try:
             future.set_result(self._disk.append(self._node, records))

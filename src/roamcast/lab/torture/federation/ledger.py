@@ -6,7 +6,7 @@ was requested. Everything else that matches may come.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import dist
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
@@ -23,12 +23,14 @@ if TYPE_CHECKING:
     from roamcast.lab.torture.federation.rows import PipelineState
     from roamcast.lab.torture.federation.simulation import FederationSimulation
 
-__all__ = ["EventKey", "Ledger", "LedgerSubscription", "QuerySpec"]
+__all__ = ["EventKey", "Ledger", "LedgerSubscription", "Move", "QuerySpec"]
 
 Point = tuple[float, float]
 
 _SLACK: Final = 8_000_000
-"""Microseconds around a binding in which its events may come: clocks differ, and are known up to 5 seconds."""
+"""Microseconds around a binding, or a stay at a position, in which events of other hosts may come: clocks differ, and
+are known up to 5 seconds.
+"""
 
 
 class EventKey(NamedTuple):
@@ -41,6 +43,15 @@ class PublishedEvent(NamedTuple):
     at: int
     point: Point
     terms: frozenset[str]
+
+
+@dataclass(slots=True)
+class Move:
+    """A position of a subscriber: when it was requested, and when that was acknowledged."""
+
+    point: Point
+    requested: int
+    acknowledged: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,22 +104,32 @@ class QuerySpec:
 class LedgerSubscription:
     """`active`: it has said so since its last change. `confirmed` are its bindings while it did.
 
-    `bindings` are all its bindings ever: source, beginning and end, in the time of the simulation.
+    `positions` are those of its subscriber since it was requested. `bindings` are all its bindings ever: source,
+    beginning and end, in the time of the simulation.
     """
 
     id: str
     subscriber: str
     domain: str
     spec: QuerySpec
-    positions: list[Point]
+    positions: list[Move]
     want: str | None
     accepted: bool = False
     ending: bool = False
-    moves: int = 0
     active: bool = False
     confirmed: set[tuple[str, int]] = field(default_factory=set)
     bindings: list[tuple[str, int, int | None]] = field(default_factory=list)
     last: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def points_at(self, time: int, slack: int) -> Iterator[Point]:
+        """Where its subscriber may be at this time of the simulation, give or take some slack.
+
+        Before the subscription there is only its first position.
+        """
+        ends = [move.acknowledged for move in self.positions[1:]]
+        for number, (move, end) in enumerate(zip(self.positions, [*ends, None], strict=True)):
+            if (not number or time >= move.requested - slack) and (end is None or time <= end + slack):
+                yield move.point
 
 
 class Ledger:
@@ -142,7 +163,7 @@ class Ledger:
     # Subscribers.
 
     def subscribe(
-        self, subscriber: str, domain: str, spec: QuerySpec, position: Point, body: str | None
+        self, subscriber: str, domain: str, spec: QuerySpec, position: Move, body: str | None
     ) -> LedgerSubscription:
         """`body` is that of its control record, as peers get it if the region does not move."""
         id, want = f"q{len(self.subscriptions) + 1}", None if spec.is_moving else body
@@ -156,24 +177,17 @@ class Ledger:
         """What was published before still has to come."""
         subscription.ending = True
 
-    def moving(self, subscriber: str, position: Point) -> None:
-        """Events from elsewhere are matched with the position when they arrive."""
+    def moving(self, subscriber: str, point: Point) -> Move:
+        """What was published before still has to come."""
+        move = Move(point, self._simulation.now)
         for one in self.subscriptions.values():
             if one.subscriber == subscriber and not one.ending:
-                one.positions.append(position)
-                if one.spec.is_moving:
-                    one.active = False
-                    one.moves += 1
-                    self._must = {
-                        (id, key)
-                        for id, key in self._must
-                        if id != one.id or key.home == one.domain or one.spec.matches(self.events[key], position)
-                    }
+                one.positions.append(move)
+                one.active = one.active and not one.spec.is_moving
+        return move
 
-    def moved(self, subscriber: str) -> None:
-        for one in self.subscriptions.values():
-            if one.subscriber == subscriber and one.moves:
-                one.moves -= 1
+    def moved(self, move: Move) -> None:
+        move.acknowledged = self._simulation.now
 
     # Sources.
 
@@ -193,10 +207,11 @@ class Ledger:
     def _is_due(self, one: LedgerSubscription, key: EventKey, event: PublishedEvent) -> bool:
         host = self._simulation.hosts[one.domain]
         if one.spec.plan == "match":
-            one.active = one.active or (not one.moves and host.active_sources(one.id) is not None)
+            has_moved = not one.spec.is_moving or one.positions[-1].acknowledged is not None
+            one.active = one.active or (has_moved and host.active_sources(one.id) is not None)
             if one.active and one.want is not None and not self._is_stored(one, key.home, one.want):
                 self.report(f"unknown: {one.id} is active, but {key.home} does not know that it wants {one.want}")
-            return one.active and one.spec.matches(event, one.positions[-1])
+            return one.active and one.spec.matches(event, one.positions[-1].point)
         one.confirmed |= host.active_sources(one.id) or set()
         one.confirmed &= {(bound.source, bound.at) for bound in host.disk.registry.live_bindings([one.id])}
         name = key.source if key.home == one.domain else global_name(key.source, key.home)
@@ -336,7 +351,8 @@ class Ledger:
 
     def _may_come(self, one: LedgerSubscription, key: EventKey, event: PublishedEvent, *, is_last: bool) -> bool:
         if one.spec.plan == "match":
-            return any(one.spec.matches(event, position) for position in one.positions)
+            slack = 0 if key.home == one.domain else _SLACK
+            return any(one.spec.matches(event, point) for point in one.points_at(event.at, slack))
         name = key.source if key.home == one.domain else global_name(key.source, key.home)
         return any(
             source == name

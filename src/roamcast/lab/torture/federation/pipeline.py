@@ -128,9 +128,9 @@ class ReferencePipeline:
             return False
         body = _decode(row.body)
         if body.moving_radius is not None:
-            position = state.position(row, event.offset if is_local else None)
             x, y = event.record.x or 0.0, event.record.y or 0.0
-            if position is None or PLANAR.distance(position.x, position.y, x, y) > body.moving_radius:
+            distances = [PLANAR.distance(at.x, at.y, x, y) for at in state.positions(row, event)]
+            if not any(distance <= body.moving_radius for distance in distances):
                 return False
         return _matches(body, event.record)
 

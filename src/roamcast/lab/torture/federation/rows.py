@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from roamcast.journal.bodies import LINK, BindingBody, RemovalBody, SubscriptionBody
-from roamcast.journal.records import BINDING, DRAINED, POSITION, REMOVAL, SUBSCRIPTION, Record
-from roamcast.model import Position, split_name
+from roamcast.journal.bodies import LINK, BindingBody, PositionBody, RemovalBody, SubscriptionBody
+from roamcast.journal.records import BINDING, DRAINED, FORWARDED, POSITION, REMOVAL, SUBSCRIPTION, Record
+from roamcast.model import BEFORE_ALL, NO_END, Position, split_name
 from roamcast.ranges import Ranges
 
-__all__ = ["BindingRow", "EventRow", "PipelineState", "SourceKey", "SubscriptionRow"]
+__all__ = ["BindingRow", "EventRow", "PipelineState", "SourceKey", "Stay", "SubscriptionRow"]
 
 RowKey = tuple[str, int]
 SourceKey = tuple[str, str]
@@ -71,9 +71,26 @@ class BindingRow(NamedTuple):
         return self.subscriber.startswith(LINK)
 
 
+class Stay(NamedTuple):
+    """A moving region was at this position from `begin` to `end`, by the clocks of peers.
+
+    `until` is the offset of the move that ended it.
+    """
+
+    position: Position
+    begin: int = BEFORE_ALL
+    end: int = NO_END
+    until: int | None = None
+    drained_in: int | None = None
+
+
 @dataclass(slots=True)
 class PipelineState:
-    """Rows are found by node and offset. `trails` has the positions of each moving region, with their offsets."""
+    """Rows are found by node and offset.
+
+    By moving region: `trails` has its positions in this batch, with their offsets, and `stays` those that count for
+    forwarded events.
+    """
 
     batch: int = -1
     offsets: dict[str, int] = field(default_factory=dict)
@@ -82,6 +99,7 @@ class PipelineState:
     subscriptions: dict[RowKey, SubscriptionRow] = field(default_factory=dict)
     bindings: dict[RowKey, BindingRow] = field(default_factory=dict)
     trails: dict[RowKey, tuple[tuple[int, Position], ...]] = field(default_factory=dict)
+    stays: dict[RowKey, tuple[Stay, ...]] = field(default_factory=dict)
     numbers: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def next(self) -> PipelineState:
@@ -96,6 +114,7 @@ class PipelineState:
             subscriptions,
             dict(self.bindings),
             {key: trail[-1:] for key, trail in self.trails.items() if key in subscriptions},
+            {key: _without_drained(stays) for key, stays in self.stays.items() if key in subscriptions},
             dict(self.numbers),
         )
 
@@ -107,7 +126,8 @@ class PipelineState:
         """
         id, entity, time = record.id or "", record.entity or "", record.time or 0
         if record.kind == POSITION:
-            self._move(node, offset, Position(entity, record.x or 0.0, record.y or 0.0, time))
+            body = None if record.body is None else PositionBody.from_json(record.body)
+            self._move(node, offset, Position(entity, record.x or 0.0, record.y or 0.0, time), body)
         elif record.kind == SUBSCRIPTION:
             self._subscribe(SubscriptionRow(node, offset, id, entity, time, record.body or ""))
         elif record.kind == REMOVAL:
@@ -121,18 +141,21 @@ class PipelineState:
             if record.kind != BINDING:
                 self._unbind(node, id, key, offset, time)
                 return None
-            body = BindingBody.from_json(record.body)
-            return self._bind(BindingRow(node, offset, id, key, time, body.subscriber, body.initial))
+            binding = BindingBody.from_json(record.body)
+            return self._bind(BindingRow(node, offset, id, key, time, binding.subscriber, binding.initial))
         return None
 
     def bindings_of(self, source: SourceKey) -> Iterator[BindingRow]:
         return (row for row in self.bindings.values() if row.source == source)
 
-    def position(self, row: SubscriptionRow, before: int | None) -> Position | None:
-        """Where a moving region is, or was before an offset."""
-        trail = self.trails.get((row.node, row.since), ())
-        positions = [position for offset, position in trail if before is None or offset < before]
-        return positions[-1] if positions else None
+    def positions(self, row: SubscriptionRow, event: EventRow) -> list[Position]:
+        """Where a moving region is for an event: at its offset, at its time if it was forwarded, or now."""
+        key = row.node, row.since
+        if event.record.kind == FORWARDED:
+            return [stay.position for stay in self.stays.get(key, ()) if stay.begin <= event.time < stay.end]
+        trail = self.trails.get(key, ())
+        is_local = event.node == row.node
+        return [position for offset, position in trail if not is_local or offset < event.offset][-1:]
 
     def _subscribe(self, row: SubscriptionRow) -> None:
         for key, last in self._live_subscriptions(row.node, row.id):
@@ -160,6 +183,12 @@ class PipelineState:
         for key, row in list(self.subscriptions.items()):
             if row.node == node and row.until is not None and row.until <= through and row.drained_in is None:
                 self.subscriptions[key] = row._replace(drained_in=self.batch)
+        for key, stays in self.stays.items():
+            if key[0] == node:
+                self.stays[key] = tuple(
+                    stay._replace(drained_in=self.batch) if stay.until is not None and stay.until <= through else stay
+                    for stay in stays
+                )
 
     def _bind(self, row: BindingRow) -> BindingRow | None:
         last = self._last_binding(row.node, row.id, row.source)
@@ -181,7 +210,7 @@ class PipelineState:
         if time >= last.begin or (source[0] != node and time not in ends):
             self.bindings[last.node, last.since] = last._replace(until=offset, end=max(time, last.begin))
 
-    def _move(self, node: str, offset: int, position: Position) -> None:
+    def _move(self, node: str, offset: int, position: Position, body: PositionBody | None) -> None:
         for key, row in self.subscriptions.items():
             if row.until is None and (row.node, row.subscriber) == (node, position.entity):
                 trail = self.trails.get(key, ())
@@ -189,6 +218,7 @@ class PipelineState:
                     trail[-1][1] if trail else None
                 ):
                     self.trails[key] = (*trail, (offset, position))
+                    self.stays[key] = _move(self.stays.get(key, ()), offset, position, body)
 
     def _live_subscriptions(self, node: str, id: str) -> Iterable[tuple[RowKey, SubscriptionRow]]:
         items = self.subscriptions.items()
@@ -199,3 +229,19 @@ class PipelineState:
 
     def _bindings_like(self, node: str, id: str, source: SourceKey) -> Iterator[BindingRow]:
         return (row for row in self.bindings_of(source) if (row.node, row.id) == (node, id))
+
+
+def _move(stays: tuple[Stay, ...], offset: int, position: Position, body: PositionBody | None) -> tuple[Stay, ...]:
+    """The stays of a region after a move. Without a body, the position replaces the last one."""
+    if not stays:
+        return (Stay(position),)
+    *before, last = stays
+    if body is None:
+        return (*before, last._replace(position=position))
+    return (*before, last._replace(end=body.end, until=offset), Stay(position, body.begin))
+
+
+def _without_drained(stays: tuple[Stay, ...]) -> tuple[Stay, ...]:
+    """The first one that is left counts from the beginning."""
+    left = [stay for stay in stays if stay.drained_in is None]
+    return (left[0]._replace(begin=BEFORE_ALL), *left[1:])

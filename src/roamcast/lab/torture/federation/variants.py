@@ -50,6 +50,7 @@ VARIANTS: dict[str, FederationVariant] = {
                 ("confirm-everything", wants.ConfirmsEverything),
                 ("first-region", wants.KeepsFirstRegion),
                 ("want-uncounted", wants.ForgetsOtherSubscriptions),
+                ("trust-clocks", wants.TrustsClocks),
             )
         ),
         *(
@@ -69,8 +70,12 @@ VARIANTS: dict[str, FederationVariant] = {
                 ("drop-silent-sources", bindings.DropsSilentSources),
             )
         ),
-        FederationVariant(
-            "drain-at-once", _describe(wants.DrainsAtOnce), ControlParts(SmallWants, draining=wants.DrainsAtOnce)
+        *(
+            FederationVariant(name, _describe(draining), ControlParts(SmallWants, draining=draining))
+            for name, draining in (
+                ("drain-at-once", wants.DrainsAtOnce),
+                ("keep-positions", wants.IgnoresMoves),
+            )
         ),
         *(
             FederationVariant(name, _describe(queues), queues=queues)
@@ -91,6 +96,8 @@ VARIANTS: dict[str, FederationVariant] = {
             FederationVariant(name, _describe(pipeline), pipeline=pipeline)
             for name, pipeline in (
                 ("end-at-once", forwarding.EndsAtOnce),
+                ("move-at-once", forwarding.MovesAtOnce),
+                ("forget-positions", forwarding.ForgetsEarlierPositions),
                 ("forward-everything", forwarding.ForwardsEverything),
                 ("number-again", forwarding.NumbersAgain),
             )

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi import APIRouter, Request
 
 from roamcast.errors import InputError, PermissionDeniedError
 from roamcast.model import Position
 from roamcast.node.clock import check_time
+from roamcast.node.http.api_route import ApiRoute
 from roamcast.node.http.dependencies import AnyCaller, Publisher, Source, TheNode
 from roamcast.node.http.home_route import HomeRoute
+from roamcast.node.http.openapi import errors
 from roamcast.node.http.request_parsing import BodyParser
+from roamcast.node.http.schemas.events import MovedOut, NumbersOut, PublishedOut
 from roamcast.node.peers.remote_sources import RemoteSource
 from roamcast.node.schemas import EventIn, NumbersIn, PositionIn
 from roamcast.node.waiting import await_to_the_end
 
-router = APIRouter(tags=["events"])
+router = APIRouter(tags=["events"], route_class=ApiRoute)
 own = APIRouter(tags=["events"], route_class=HomeRoute)
 
 _EVENTS = BodyParser(EventIn, bulk="events")
@@ -24,8 +25,8 @@ _POSITIONS = BodyParser(PositionIn, bulk="positions")
 _NUMBERS = BodyParser(NumbersIn)
 
 
-@router.post("/events", status_code=202, openapi_extra=_EVENTS.openapi)
-async def post_events(request: Request, node: TheNode, publisher: Publisher) -> dict[str, Any]:
+@router.post("/events", status_code=202, openapi_extra=_EVENTS.openapi, responses=errors(429))
+async def publish_events(request: Request, node: TheNode, publisher: Publisher) -> PublishedOut:
     """Publish one event or a list, all or none.
 
     The response is sent when they are durable. Events with a `seq` can be sent again: duplicates are dropped.
@@ -42,26 +43,26 @@ async def post_events(request: Request, node: TheNode, publisher: Publisher) -> 
         accepted = await node.intake.accept_remote(publisher, events, bulk=bulk, now=now, pass_on=pass_on)
     else:
         accepted = await node.intake.accept(publisher.id, events, bulk=bulk, now=now)
-    return accepted._asdict()
+    return PublishedOut(**accepted._asdict())
 
 
 @router.post("/numbers", openapi_extra=_NUMBERS.openapi)
-async def reserve_numbers(request: Request, node: TheNode, caller: Source) -> dict[str, int]:
+async def reserve_numbers(request: Request, node: TheNode, caller: Source) -> NumbersOut:
     """Reserve sequence numbers for the caller's next events, so that each can be sent again safely.
 
     Unused numbers are harmless.
     """
     count = (await _NUMBERS.read(request, node)).count
     numbers = await node.sequences.take(caller.id, [None] * count)
-    return {"first": numbers[0], "count": len(numbers)}
+    return NumbersOut(first=numbers[0], count=len(numbers))
 
 
 @own.post("/positions", openapi_extra=_POSITIONS.openapi)
-async def post_positions(request: Request, node: TheNode, caller: AnyCaller) -> dict[str, Any]:
+async def report_positions(request: Request, node: TheNode, caller: AnyCaller) -> MovedOut:
     """Report the caller's position: one or a list, all or none. The latest time wins.
 
     `stale` is how many were older than the known position and ignored. `pending` names the peers that have not
-    confirmed yet where the caller's moving regions are now; it is absent if there are none. A time far ahead of the
+    confirmed yet where the caller's moving regions are now. A time far ahead of the
     node's clock is refused, because it would make all later positions stale.
     """
     received, bulk = await _POSITIONS.read_bulk(request, node)
@@ -84,4 +85,4 @@ async def post_positions(request: Request, node: TheNode, caller: AnyCaller) -> 
     if (entity := node.entities.find(caller.id)) is not None:
         node.show_entity(entity)
     pending = node.control.peer_wants.own.waiting_for(caller.id)
-    return {"accepted": len(positions), "stale": stale, **({"pending": pending} if pending else {})}
+    return MovedOut(accepted=len(positions), stale=stale, pending=pending)

@@ -10,23 +10,31 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from roamcast.deliver.addressing import home_of
 from roamcast.deliver.requests import LetterSent, SendLetter
 from roamcast.errors import InputError, NotFoundError, RoamcastError
+from roamcast.node.http.api_route import ApiRoute
 from roamcast.node.http.dependencies import Reader, TheNode
+from roamcast.node.http.errors import error_json
+from roamcast.node.http.openapi import errors
 from roamcast.node.http.request_parsing import BodyParser
+from roamcast.node.http.schemas.mailboxes import LastNumberOut, SentOut, TraceOut
 from roamcast.node.schemas import LetterIn
 from roamcast.node.service import Node
 from roamcast.ranges import HIGHEST
 
-router = APIRouter(tags=["letters"])
+router = APIRouter(tags=["letters"], route_class=ApiRoute)
 
 _LETTER = BodyParser(LetterIn, bulk="letters")
-
-_JSON = {"content-type": "application/json"}
 
 Receiver = Annotated[str, Query(max_length=520, description="Name of the receiver, or its id in this domain.")]
 
 
-@router.post("/letters", status_code=202, openapi_extra=_LETTER.openapi)
-async def send_letters(request: Request, node: TheNode, reader: Reader) -> Any:
+@router.post(
+    "/letters",
+    status_code=202,
+    response_class=Response,
+    openapi_extra=_LETTER.openapi,
+    responses={202: {"model": SentOut}, **errors(404, 429)},
+)
+async def send_letters(request: Request, node: TheNode, reader: Reader) -> Response:
     """Send a letter to another subscriber, wherever it is. The response is sent when the letter is durable.
 
     The letters of a sender to a receiver are numbered from 1. A request with the next `number` can be repeated safely;
@@ -40,32 +48,34 @@ async def send_letters(request: Request, node: TheNode, reader: Reader) -> Any:
             raise unknown_home
         sent = await node.office.mailboxes.send(messages[0])
         node.metrics.letters_posted.inc(sent.new)
-        return {"sender": sent.sender, **_outcome_json(sent)}
+        return _accepted({"sender": sent.sender, **_outcome_json(sent)})
     refused = [_unknown_home(node, message) for message in messages]
     sendable = [message for message, error in zip(messages, refused, strict=True) if error is None]
     sent_outcomes = iter(await node.office.mailboxes.send_all(sendable))
     outcomes = [next(sent_outcomes) if error is None else error for error in refused]
     node.metrics.letters_posted.inc(sum(isinstance(outcome, LetterSent) and outcome.new for outcome in outcomes))
-    return Response(orjson.dumps({"sender": reader.name, "letters": list(map(_outcome_json, outcomes))}), 202, _JSON)
+    return _accepted({"sender": reader.name, "letters": list(map(_outcome_json, outcomes))})
 
 
 @router.get("/letters/last")
-async def last_number(node: TheNode, reader: Reader, to: Receiver) -> dict[str, Any]:
-    """The number of the caller's last letter to a receiver; 0 for none."""
+async def show_last_number(node: TheNode, reader: Reader, to: Receiver) -> LastNumberOut:
+    """Show the number of the caller's last letter to a receiver; 0 for none."""
     receiver = node.office.names.parse(to)
-    return {"receiver": receiver, "number": await node.office.mailboxes.last_sent(reader.name, receiver)}
+    return LastNumberOut(receiver=receiver, number=await node.office.mailboxes.last_sent(reader.name, receiver))
 
 
-@router.get("/letters/{number}")
+@router.get("/letters/{number}", responses=errors(404, 503))
 async def trace_letter(
     node: TheNode, reader: Reader, to: Receiver, number: Annotated[int, Path(ge=1, le=HIGHEST)]
-) -> dict[str, Any]:
-    """What became of a letter: `queued`, `not arrived`, `held back`, `readable`, `acknowledged`, `expired` or
-    `no receiver`, and the `office` that reports it. 404 if it was never sent. 503 if no office reports in time.
-    """
+) -> TraceOut:
+    """Show what became of a letter. 404 if it was never sent. 503 if no office reports in time."""
     receiver = node.office.names.parse(to)
     traced = await node.office.mailboxes.trace(receiver, reader.name, number)
-    return {"receiver": receiver, "number": number, "state": traced.state.value, "office": traced.office}
+    return TraceOut(receiver=receiver, number=number, state=traced.state, office=traced.office)
+
+
+def _accepted(content: dict[str, Any]) -> Response:
+    return Response(orjson.dumps(content), 202, media_type="application/json")
 
 
 def _message(node: Node, sender: str, letter: LetterIn) -> SendLetter:
@@ -93,5 +103,5 @@ def _unknown_home(node: Node, message: SendLetter) -> NotFoundError | None:
 
 def _outcome_json(outcome: LetterSent | RoamcastError) -> dict[str, Any]:
     if isinstance(outcome, RoamcastError):
-        return {"error": {"code": outcome.code, "message": outcome.message, "hint": outcome.hint}}
+        return {"error": error_json(outcome)}
     return {"receiver": outcome.receiver, "number": outcome.number, "new": outcome.new}

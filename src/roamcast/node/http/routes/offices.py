@@ -3,46 +3,47 @@
 from __future__ import annotations
 
 from math import inf
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 from starlette.concurrency import run_in_threadpool
 
 from roamcast.errors import NotFoundError
 from roamcast.model import iso
+from roamcast.node.http.api_route import ApiRoute
 from roamcast.node.http.dependencies import Operator, TheNode
+from roamcast.node.http.openapi import errors
 from roamcast.node.http.request_parsing import BodyParser
+from roamcast.node.http.schemas.offices import InvitationOut, OfficeOut, OfficesOut, PeerOut
 from roamcast.node.schemas import DomainIn
 
-router = APIRouter(tags=["offices"])
+router = APIRouter(tags=["offices"], route_class=ApiRoute)
 
 _DOMAIN = BodyParser(DomainIn)
 
 
 @router.get("/offices")
-async def offices(node: TheNode) -> dict[str, Any]:
-    """This office and its peers: `domain`, `url`, position (`at`), whether it is `reachable`, and when it last
-    responded to a discovery request (`last_response_at`).
-    """
+async def list_offices(node: TheNode) -> OfficesOut:
+    """List this office and its peers."""
     reachable, positions = node.office.sender.states(), node.discovery.positions
     peers = [
-        {
-            "domain": peer.domain,
-            "url": peer.url,
-            "at": positions.get(peer.domain),
-            "reachable": reachable.get(peer.domain, False),
-            "last_response_at": _time(node.control.peer_sources.last_response(peer.domain)),
-        }
+        PeerOut(
+            domain=peer.domain,
+            url=peer.url,
+            at=positions.get(peer.domain),
+            reachable=reachable.get(peer.domain, False),
+            last_response_at=_time(node.control.peer_sources.last_response(peer.domain)),
+        )
         for peer in node.office.peers.all()
     ]
-    return {"domain": node.settings.domain, "url": node.office.url, "at": node.settings.at, "offices": peers}
+    return OfficesOut(domain=node.settings.domain, url=node.office.url, at=node.settings.at, offices=peers)
 
 
 @router.get("/offices/nearest")
-async def nearest(
+async def find_nearest_office(
     node: TheNode, x: Annotated[float, Query(allow_inf_nan=False)], y: Annotated[float, Query(allow_inf_nan=False)]
-) -> dict[str, Any]:
-    """The node nearest to a point, among this one and its reachable peers: where to register.
+) -> OfficeOut:
+    """Find the node nearest to a point, among this one and its reachable peers: where to register.
 
     Ties are broken by `domain`. Nodes without a position are ignored; if none has one, this node is returned.
     """
@@ -57,11 +58,11 @@ async def nearest(
     candidates = sorted((here, *peers))
     distances = [inf if at is None else float(node.space.distance(x, y, *at)) for *_, at in candidates]
     domain, url, at = candidates[distances.index(min(distances))] if min(distances) < inf else here
-    return {"domain": domain, "url": url, "at": at}
+    return OfficeOut(domain=domain, url=url, at=at)
 
 
-@router.delete("/offices/{domain}", status_code=204, dependencies=[Operator])
-async def remove(domain: str, node: TheNode) -> None:
+@router.delete("/offices/{domain}", status_code=204, dependencies=[Operator], responses=errors(404))
+async def expel_office(domain: str, node: TheNode) -> None:
     """Remove a peer: its requests are refused, and its sources are dropped here.
 
     Letters for it wait until it joins again. Remove it at every other node too. Requires the operator token.
@@ -72,10 +73,10 @@ async def remove(domain: str, node: TheNode) -> None:
 
 
 @router.post("/office/invitations", dependencies=[Operator], openapi_extra=_DOMAIN.openapi)
-async def invite(request: Request, node: TheNode) -> dict[str, str]:
+async def invite_office(request: Request, node: TheNode) -> InvitationOut:
     """Invite the node of a domain to join within an hour. Requires the operator token."""
     domain = (await _DOMAIN.read(request, node)).domain
-    return {"domain": domain, "invitation": (await node.office.membership.invite(domain)).code}
+    return InvitationOut(domain=domain, invitation=(await node.office.membership.invite(domain)).code)
 
 
 def _time(at: int | None) -> str | None:

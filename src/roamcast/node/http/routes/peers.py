@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 import orjson
 from fastapi import APIRouter, Request, Response
@@ -14,9 +15,20 @@ from roamcast.errors import ConflictError
 from roamcast.journal.records import EVENT, Record
 from roamcast.journal.wants import check_want
 from roamcast.node.control.wants import WantsRequest
+from roamcast.node.http.api_route import ApiRoute
 from roamcast.node.http.dependencies import TheNode, check_rate
 from roamcast.node.http.home_route import serve_visitor
+from roamcast.node.http.openapi import SIGNED, errors
 from roamcast.node.http.request_parsing import BodyParser, parse_off_loop, read_bytes
+from roamcast.node.http.schemas.peers import (
+    EmptyOut,
+    JoinedOut,
+    PassedOut,
+    PublishProofOut,
+    VisitorResponseOut,
+    VouchOut,
+    WantsOut,
+)
 from roamcast.node.peers.discovery_codec import decode_request, encode
 from roamcast.node.peers.forwarding import encode_events
 from roamcast.node.peers.message_codec import decode
@@ -34,7 +46,9 @@ from roamcast.node.peers.schemas import (
 from roamcast.node.service import Node
 from roamcast.node.waiting import await_to_the_end
 
-router = APIRouter(prefix="/office", include_in_schema=False)
+router = APIRouter(prefix="/office", tags=["peers"], route_class=ApiRoute)
+
+_Endpoint = Callable[..., Awaitable[Response]]
 
 _JOIN = BodyParser(JoinIn, anonymous=True)
 _INTRODUCTION = BodyParser(IntroductionIn)
@@ -46,15 +60,34 @@ _FORWARDED = BodyParser(ForwardedEventsIn)
 _PASSED = BodyParser(PassedEventsIn)
 _POLL = 0.02  # seconds
 
+_PRIVATE_BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/json": {"schema": {"type": "object", "description": "Between nodes of one version."}}},
+    }
+}
 
-@router.post("/join")
-async def join(request: Request, node: TheNode) -> dict[str, str]:
+
+def _signed_operation(path: str, body: dict[str, Any], model: Any) -> Callable[[_Endpoint], _Endpoint]:
+    """A decorator for the operation at `path`, with the OpenAPI of its body and the model of its response."""
+    return router.post(
+        path,
+        response_class=Response,
+        openapi_extra={**body, **SIGNED},
+        responses={200: {"model": model, "description": "Signed, too."}, **errors(404, 429)},
+    )
+
+
+@router.post("/join", openapi_extra=_JOIN.openapi, responses=errors(403, 429))
+async def join(request: Request, node: TheNode) -> JoinedOut:
+    """Join with an invitation. Not signed: the two nodes have no key yet, and prove that they know the invitation."""
     check_rate(request, node)
-    return await node.office.membership.accept(await _JOIN.read(request, node))
+    return JoinedOut(**await node.office.membership.accept(await _JOIN.read(request, node)))
 
 
-@router.post("/introductions")
-async def introduction(request: Request, node: TheNode) -> Response:
+@_signed_operation("/introductions", _INTRODUCTION.openapi, EmptyOut)
+async def introduce(request: Request, node: TheNode) -> Response:
+    """Introduce another office to this one. Signed."""
     peer, nonce, body = await _signed(request, node)
     added = await node.office.membership.accept_introduction(peer, _INTRODUCTION.parse(body))
     if added is not None:
@@ -62,8 +95,9 @@ async def introduction(request: Request, node: TheNode) -> Response:
     return _json(node, peer, nonce, {})
 
 
-@router.post("/vouch")
+@_signed_operation("/vouch", _VOUCH.openapi, VouchOut)
 async def vouch(request: Request, node: TheNode) -> Response:
+    """Verify a move proof. Signed."""
     peer, nonce, body = await _signed(request, node)
     question = _VOUCH.parse(body)
     judge = node.office.admission.judge_move
@@ -71,24 +105,27 @@ async def vouch(request: Request, node: TheNode) -> Response:
     return _json(node, peer, nonce, {"verdict": verdict})
 
 
-@router.post("/publish-proofs")
+@_signed_operation("/publish-proofs", _PUBLISH_PROOF.openapi, PublishProofOut)
 async def verify_publish_proof(request: Request, node: TheNode) -> Response:
+    """Verify a publish proof. Signed."""
     peer, nonce, body = await _signed(request, node)
     question = _PUBLISH_PROOF.parse(body)
     verdict = node.office.admission.judge_publish(peer.domain, question.id, question.proof)
     return _json(node, peer, nonce, verdict._asdict())
 
 
-@router.post("/visitor-requests")
-async def visitor_request(request: Request, node: TheNode) -> Response:
+@_signed_operation("/visitor-requests", _VISITOR_REQUEST.openapi, VisitorResponseOut)
+async def serve_visitor_request(request: Request, node: TheNode) -> Response:
+    """Serve a request that a subscriber of this node has sent to the node that it visits. Signed."""
     peer, nonce, body = await _signed(request, node)
     asked = await parse_off_loop(body, lambda: _VISITOR_REQUEST.parse(body))
     visitors_app = request.app.state.for_visitors
     return _json(node, peer, nonce, await serve_visitor(node, visitors_app, peer.domain, nonce, asked))
 
 
-@router.post("/messages")
-async def messages(request: Request, node: TheNode) -> Response:
+@_signed_operation("/messages", _PRIVATE_BODY, EmptyOut)
+async def deliver_messages(request: Request, node: TheNode) -> Response:
+    """Deliver messages between post offices. Signed."""
     peer, nonce, body = await _signed(request, node)
     received = await parse_off_loop(body, lambda: decode(body))
     admitted = [await node.office.admission.admit(peer.domain, message) for message in received]
@@ -99,19 +136,21 @@ async def messages(request: Request, node: TheNode) -> Response:
     return _json(node, peer, nonce, {})
 
 
-@router.post("/sources")
-async def sources(request: Request, node: TheNode) -> Response:
+@_signed_operation("/sources", _PRIVATE_BODY, dict[str, Any])
+async def discover_sources(request: Request, node: TheNode) -> Response:
+    """Discover sources of this node. Signed."""
     peer, nonce, body = await _signed(request, node)
     received = await run_in_threadpool(decode_request, body, node.space)
     node.office.admission.check_sender(peer.domain, received.request.node)
     return _signed_response(node, peer, nonce, encode(await node.discovery.respond(peer.domain, received)))
 
 
-@router.post("/wants")
-async def wants(request: Request, node: TheNode) -> Response:
-    """What a node of another data folder wants of our sources. The response confirms what is stored.
+@_signed_operation("/wants", _WANTS.openapi, WantsOut)
+async def set_wants(request: Request, node: TheNode) -> Response:
+    """Set what a node of another data folder wants of the sources here. The response confirms what is stored.
 
-    It also has the ends of the journals of this data folder, and up to where the events in them are journalled there.
+    Signed. The response also has the ends of the journals of this data folder, and up to where the events in them are
+    journalled there.
     """
     peer, nonce, body = await _signed(request, node)
     received, after = await run_in_threadpool(_read_wants, body)
@@ -130,9 +169,9 @@ async def wants(request: Request, node: TheNode) -> Response:
     return _json(node, peer, nonce, response)
 
 
-@router.post("/forwarded-events")
-async def forwarded_events(request: Request, node: TheNode) -> Response:
-    """The next events for a link. Waits for the first one."""
+@_signed_operation("/forwarded-events", _FORWARDED.openapi, Any)
+async def take_forwarded_events(request: Request, node: TheNode) -> Response:
+    """Take the next events of a link. Waits for the first one. Signed. The response is empty, or JSON lines."""
     peer, nonce, body = await _signed(request, node)
     question = _FORWARDED.parse(body)
     if not await await_to_the_end(node.peer_requests.is_linked(peer.domain, question.link)):
@@ -147,9 +186,9 @@ async def forwarded_events(request: Request, node: TheNode) -> Response:
         await asyncio.sleep(_POLL)
 
 
-@router.post("/passed-events")
-async def passed_events(request: Request, node: TheNode) -> Response:
-    """Events of a source of this node that published at the peer."""
+@_signed_operation("/passed-events", _PASSED.openapi, PassedOut)
+async def pass_events(request: Request, node: TheNode) -> Response:
+    """Pass on events of a source of this node that published at the peer. Signed."""
     peer, nonce, body = await _signed(request, node)
     passed = await parse_off_loop(body, lambda: _PASSED.parse(body))
     valid = node.office.admission.judge_publish(peer.domain, passed.id, passed.proof).valid

@@ -7,17 +7,19 @@ from typing import Any
 
 import orjson
 from fastapi import APIRouter, FastAPI, Response
-from fastapi.responses import FileResponse
+from fastapi.responses import FileResponse, PlainTextResponse
 from fastapi.staticfiles import StaticFiles
 from prometheus_client import CONTENT_TYPE_LATEST
 from xstatic.pkg import leaflet
 
 from roamcast.model import iso
 from roamcast.node.health import Problem
+from roamcast.node.http.api_route import ApiRoute
 from roamcast.node.http.dependencies import TheNode
+from roamcast.node.http.schemas.status import HealthOut, LiveOut, ReadyOut
 from roamcast.node.service import Node
 
-router = APIRouter(tags=["status"])
+router = APIRouter(tags=["status"], route_class=ApiRoute)
 
 _PAGE = Path(__file__).parent.parent / "page"
 
@@ -25,13 +27,14 @@ _PAGE = Path(__file__).parent.parent / "page"
 _OK, _DEGRADED, _NOT_READY = 200, 207, 503
 
 
-@router.get("/healthz", response_class=Response, responses={_DEGRADED: {"description": "Degraded"}})
-def health(node: TheNode) -> Response:
-    """200 and `status` `ok`, or 207 and `degraded`: the node works, but something needs attention.
-
-    `problems` lists what is wrong, oldest first, as `kind`, `since` and `detail`; kinds are stable names. `lag` is what
-    the pipeline has not read of this node's journal: `records`, and the age of the oldest in `seconds`. `pipeline` is
-    its last report.
+@router.get(
+    "/healthz",
+    response_class=Response,
+    responses={_OK: {"model": HealthOut}, _DEGRADED: {"model": HealthOut, "description": "Degraded"}},
+)
+def show_health(node: TheNode) -> Response:
+    """Show the health of the node and its pipeline. 200 and `status` `ok`, or 207 and `degraded`: the node works, but
+    something needs attention.
     """
     problems = node.health.problems()
     content = {
@@ -46,14 +49,20 @@ def health(node: TheNode) -> Response:
 
 
 @router.get("/healthz/live")
-async def live() -> dict[str, str]:
-    """200 while the process serves requests, whatever else is wrong."""
-    return {"status": "ok"}
+async def show_liveness() -> LiveOut:
+    """Respond while the process serves requests, whatever else is wrong."""
+    return LiveOut()
 
 
-@router.get("/healthz/ready", response_class=Response, responses={_NOT_READY: {"description": "Not ready"}})
-def ready(node: TheNode) -> Response:
-    """200 if the node accepts events and changes; 503 if its journal or registry refuses writes, or it is stopping."""
+@router.get(
+    "/healthz/ready",
+    response_class=Response,
+    responses={_OK: {"model": ReadyOut}, _NOT_READY: {"model": ReadyOut, "description": "Not ready"}},
+)
+def show_readiness(node: TheNode) -> Response:
+    """Tell whether the node accepts events and changes. 503 if its journal or registry refuses writes, or it is
+    stopping.
+    """
     problems = node.health.not_ready()
     is_ready = not problems and not node.health.is_stopping
     content = {
@@ -63,9 +72,9 @@ def ready(node: TheNode) -> Response:
     return _json(content, _OK if is_ready else _NOT_READY)
 
 
-@router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
-def metrics(node: TheNode) -> Response:
-    """Metrics in the Prometheus text format."""
+@router.get("/metrics", response_class=PlainTextResponse)
+def show_metrics(node: TheNode) -> Response:
+    """Show metrics in the Prometheus text format."""
     return Response(node.metrics.text(), headers={"content-type": CONTENT_TYPE_LATEST})
 
 

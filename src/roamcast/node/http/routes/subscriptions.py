@@ -2,33 +2,58 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
+import orjson
 from fastapi import APIRouter, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from roamcast.bind.lcesm.messages import Bound, SubscriptionState
 from roamcast.bind.lcesm.views import SubscriptionStatus
-from roamcast.errors import InputError, NotFoundError, PermissionDeniedError
+from roamcast.errors import InputError, NotFoundError, PermissionDeniedError, RoamcastError
 from roamcast.model import Lifecycle, Subscription, iso
 from roamcast.node.auth import Caller
 from roamcast.node.control.explain import Check, ExplainedEvent, PipelineProgress, explain, verdict
-from roamcast.node.control.queries import CheckedQuery
+from roamcast.node.control.queries import AcceptedQuery
 from roamcast.node.http.dependencies import Subscriber, SubscriberOrOperator, TheNode
+from roamcast.node.http.errors import error_json
 from roamcast.node.http.home_route import HomeRoute
-from roamcast.node.http.request_parsing import BodyParser
-from roamcast.node.schemas import EventIn, SubscriptionIn
+from roamcast.node.http.openapi import errors
+from roamcast.node.http.request_parsing import BodyParser, parse_off_loop, read_bytes
+from roamcast.node.http.schemas.subscriptions import (
+    AddedOut,
+    BindingsOut,
+    ExplanationOut,
+    RemovedOut,
+    ReplacedOut,
+    SubscriptionIdOut,
+    SubscriptionOut,
+    SubscriptionsOut,
+)
+from roamcast.node.http.subscription_rows import (
+    NDJSON,
+    SUBSCRIPTION,
+    SUBSCRIPTIONS_OPENAPI,
+    accept_rows,
+    new_id,
+    read_json,
+    read_row,
+    read_rows,
+    read_simple,
+)
+from roamcast.node.schemas import EventIn, SubscriptionIdsIn
 from roamcast.node.service import Node
 from roamcast.node.waiting import await_to_the_end
 
 router = APIRouter(prefix="/subscriptions", tags=["subscriptions"], route_class=HomeRoute)
 
-_SUBSCRIPTION = BodyParser(SubscriptionIn)
 _EVENT = BodyParser(EventIn)
+_IDS = BodyParser(SubscriptionIdsIn)
 _HISTORY = 1_000  # bindings searched to explain an event
+_CHUNK = 1_000  # subscriptions added or removed at once; other requests are handled in between
+_SHOWN = 1_000  # subscriptions of a request that the page shows
 
 Limit = Annotated[int, Query(ge=1, description="Maximum number; the node has a limit too.")]
 
@@ -36,25 +61,118 @@ Limit = Annotated[int, Query(ge=1, description="Maximum number; the node has a l
 @router.post(
     "",
     status_code=201,
-    openapi_extra=_SUBSCRIPTION.openapi,
-    responses={200: {"description": "The same subscription exists already."}},
+    response_class=Response,
+    openapi_extra=SUBSCRIPTIONS_OPENAPI,
+    responses={
+        200: {"description": "The same subscription exists already, or a list was sent.", "model": AddedOut},
+        201: {"description": "The subscription was added.", "model": SubscriptionIdOut},
+    },
 )
-async def add_subscription(request: Request, response: Response, node: TheNode, caller: Subscriber) -> dict[str, Any]:
-    """Subscribe with a LACL query (`lacl`), or to the events inside a region with all given terms.
+async def add_subscriptions(
+    request: Request,
+    node: TheNode,
+    caller: Subscriber,
+    all_or_none: Annotated[bool, Query(description="Add a list completely or not at all.")] = False,
+    idempotency_key: Annotated[
+        str | None, Query(min_length=1, max_length=256, description="Makes the ids of rows without one.")
+    ] = None,
+) -> Response:
+    """Subscribe with a LACL query (`lacl`), or to the events inside a box with all given terms.
 
     The subscription applies to every event published after the response. Adding the same subscription under the same id
     again returns 200; 409 if another one has the id.
+
+    A JSON list, or NDJSON (`application/x-ndjson`: one subscription in each line), adds many. The response has the
+    number `added`, of those that exist already (`existing`) and of `refused` ones, and in `subscriptions`, in the same
+    order, each `id` and whether it is `new`, or an `error`. Each is added or refused on its own. With `all_or_none`
+    nothing is added if one is refused; such a list is limited to one append to the journal.
+
+    Send ids, or an `idempotency_key`, to be able to repeat a request. With a key, rows without an id get the same ids
+    in each request with the same key and rows in the same order.
     """
-    subscription = await _SUBSCRIPTION.read(request, node)
-    query, body = await run_in_threadpool(_query_and_body, node, subscription)
-    id = subscription.id or uuid.uuid4().hex
-    if not await await_to_the_end(node.control.subscribe(id, caller.id, query, body)):
-        response.status_code = 200
-    node.show_subscription(id, caller.id, query)
-    return {"id": id}
+    body = await read_bytes(request, node)
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type == NDJSON or body.lstrip()[:1] == b"[":
+        return await _add_many(node, caller.id, body, media_type, all_or_none=all_or_none, key=idempotency_key)
+    id, query = await _read_one(node, body)
+    id = id or new_id(caller.id, idempotency_key)
+    is_new = await await_to_the_end(node.control.subscribe(id, caller.id, query))
+    node.show_subscription(id, caller.id, query.body)
+    return _json({"id": id}, 201 if is_new else 200)
 
 
-@router.delete("/{id}", status_code=204)
+@router.put("/{id}", openapi_extra=SUBSCRIPTION.openapi, response_model=ReplacedOut, responses=errors(404))
+async def replace_subscription(id: str, request: Request, node: TheNode, caller: Subscriber) -> dict[str, Any]:
+    """Give a subscription another query, without a gap: each event is matched with the old query or with the new one.
+
+    Events published after the response are matched with the new one. 404 if there is no such subscription.
+    """
+    sent_id, query = await _read_one(node, await read_bytes(request, node))
+    if sent_id not in (None, id):
+        raise InputError("not the id of the path", where="id", hint="omit it")
+    is_other = await await_to_the_end(node.control.replace(id, caller.id, query))
+    node.show_subscription(id, caller.id, query.body)
+    return {"id": id, "replaced": is_other}
+
+
+@router.post("/remove", response_class=Response, openapi_extra=_IDS.openapi, responses={200: {"model": RemovedOut}})
+async def remove_subscriptions(request: Request, node: TheNode, caller: Subscriber) -> Response:
+    """Remove many subscriptions. For each the same holds as for a single one.
+
+    The response has the number `removed` and of `refused` ones, and in `subscriptions`, in the same order, each `id`,
+    with an `error` if it was refused.
+    """
+    ids = (await _IDS.read(request, node)).ids
+    outcomes: list[dict[str, Any]] = []
+    for first in range(0, len(ids), _CHUNK):
+        chunk = ids[first : first + _CHUNK]
+        refusals = await await_to_the_end(node.control.unsubscribe_many(caller.id, chunk))
+        for id, error in zip(chunk, refusals, strict=True):
+            outcomes.append({"id": id} if error is None else {"id": id, "error": error_json(error)})
+        node.remove_features("subscriptions", chunk)
+    refused = sum("error" in outcome for outcome in outcomes)
+    return _json({"removed": len(outcomes) - refused, "refused": refused, "subscriptions": outcomes})
+
+
+async def _read_one(node: Node, body: bytes) -> tuple[str | None, AcceptedQuery]:
+    row = read_json(body)
+    simple = read_simple(row, node.queries, node.limits)
+    if simple is not None:
+        return simple
+    return await run_in_threadpool(read_row, row, node.queries, node.limits)
+
+
+async def _add_many(
+    node: Node, subscriber: str, body: bytes, media_type: str, *, all_or_none: bool, key: str | None
+) -> Response:
+    most = node.limits.bulk if all_or_none else node.limits.subscriptions
+    rows = await parse_off_loop(body, lambda: read_rows(body, media_type, most))
+    outcomes: list[dict[str, Any]] = []
+    size = len(rows) if all_or_none else _CHUNK
+    for first in range(0, len(rows), size):
+        chunk = rows[first : first + size]
+        accepted = await run_in_threadpool(accept_rows, chunk, first, node.queries, node.limits, subscriber, key)
+        queries = [each for each in accepted if not isinstance(each, RoamcastError)]
+        if all_or_none and len(queries) < len(accepted):
+            raise next(each for each in accepted if isinstance(each, RoamcastError))
+        adding = node.control.subscribe_many(subscriber, queries, all_or_none=all_or_none)
+        done = await await_to_the_end(adding)
+        results = iter(done)
+        for each in accepted:
+            if isinstance(each, RoamcastError):
+                outcomes.append({"error": error_json(each)})
+            elif isinstance(is_new := next(results), RoamcastError):
+                outcomes.append({"id": each[0], "error": error_json(is_new)})
+            else:
+                outcomes.append({"id": each[0], "new": is_new})
+        for id, query in queries[: max(0, _SHOWN - first)]:
+            node.show_subscription(id, subscriber, query.body)
+    refused, added = sum("error" in each for each in outcomes), sum(each.get("new", False) for each in outcomes)
+    counts = {"added": added, "existing": len(outcomes) - added - refused, "refused": refused}
+    return _json({**counts, "subscriptions": outcomes})
+
+
+@router.delete("/{id}", status_code=204, responses=errors(404))
 async def remove_subscription(id: str, node: TheNode, caller: Subscriber) -> None:
     """Remove a subscription.
 
@@ -65,17 +183,16 @@ async def remove_subscription(id: str, node: TheNode, caller: Subscriber) -> Non
     node.remove_features("subscriptions", [id])
 
 
-@router.get("")
+@router.get("", response_model=SubscriptionsOut, responses=errors(503))
 async def list_subscriptions(
     node: TheNode,
     caller: SubscriberOrOperator,
     limit: Limit = 1000,
     after: Annotated[str, Query(description="Only ids after this one.")] = "",
 ) -> dict[str, Any]:
-    """The caller's subscriptions by id; with the operator token, all. `more` tells whether there are more.
+    """List the caller's subscriptions by id; with the operator token, all. `more` tells whether there are more.
 
-    Each has its canonical `text`, `plan`, `state`, the `sources` it is bound to, `since` when, and `why` it receives
-    nothing, as of its last change of state. Request a single subscription to see its current status.
+    `why` is as of the last change of state. Request a single subscription to see its current status.
     """
     limit = min(limit, node.limits.page)
     owner = None if caller is None else caller.id
@@ -90,14 +207,14 @@ async def list_subscriptions(
     return {"subscriptions": listed, "more": more}
 
 
-@router.get("/{id}")
+@router.get("/{id}", response_model=SubscriptionOut, responses=errors(404, 503))
 async def show_subscription(id: str, node: TheNode, caller: SubscriberOrOperator) -> dict[str, Any]:
-    """The current status of a subscription. For its owner and the operator."""
+    """Show the current status of a subscription. For its owner and the operator."""
     subscription = await run_in_threadpool(_own, node, id, caller)
     return _with_path(node, _status_json(await _status_of(node, subscription)))
 
 
-@router.post("/{id}/explain", openapi_extra=_EVENT.openapi)
+@router.post("/{id}/explain", openapi_extra=_EVENT.openapi, response_model=ExplanationOut, responses=errors(404))
 async def explain_match(id: str, request: Request, node: TheNode, caller: SubscriberOrOperator) -> dict[str, Any]:
     """Explain why an event would match a subscription or not. Nothing is published. For its owner and the operator.
 
@@ -171,7 +288,7 @@ def _explain(
     )
 
 
-@router.get("/{id}/bindings")
+@router.get("/{id}/bindings", response_model=BindingsOut, responses=errors(404, 503))
 async def list_bindings(
     id: str,
     node: TheNode,
@@ -179,7 +296,7 @@ async def list_bindings(
     limit: Limit = 100,
     skip: Annotated[int, Query(ge=0, le=2**62, description="Skip this many of the newest.")] = 0,
 ) -> dict[str, Any]:
-    """The bindings of a subscription, newest first. `more` tells whether there are more.
+    """List the bindings of a subscription, newest first. `more` tells whether there are more.
 
     Bindings that ended more than 24 hours ago (setting `history`) are deleted.
     """
@@ -200,19 +317,8 @@ async def list_bindings(
     return {"bindings": page[:limit], "more": len(page) > limit}
 
 
-def _query_and_body(node: Node, subscription: SubscriptionIn) -> tuple[CheckedQuery, str | None]:
-    """The query, and the body of its control record."""
-    if subscription.lacl is not None:
-        query = node.queries.read(subscription.lacl)
-    else:
-        box = subscription.region.box() if subscription.region else None
-        if box is not None and subscription.region is not None:
-            try:
-                node.space.check_box(box, crosses_antimeridian=subscription.region.crosses_antimeridian)
-            except InputError as error:
-                raise InputError(error.message, where=f"region.{error.where}", hint=error.hint) from None
-        query = node.queries.of_region(box, subscription.terms)
-    return query, node.queries.body_of(query.query)
+def _json(content: dict[str, Any], status: int = 200) -> Response:
+    return Response(orjson.dumps(content), status, media_type="application/json")
 
 
 def _own(node: Node, id: str, caller: Caller | None) -> Subscription:
@@ -270,7 +376,7 @@ def _subscription_json(subscription: Subscription, why: str | None) -> dict[str,
     return {
         "id": subscription.id,
         "subscriber": subscription.subscriber,
-        "text": subscription.text,
+        "lacl": subscription.text,
         "plan": subscription.plan,
         "state": "active",
         "sources": [],
@@ -283,7 +389,7 @@ def _status_json(status: SubscriptionStatus) -> dict[str, Any]:
     return {
         "id": status.id,
         "subscriber": status.subscriber,
-        "text": status.text,
+        "lacl": status.text,
         "plan": status.plan,
         "state": status.state.value,
         "sources": list(status.sources),

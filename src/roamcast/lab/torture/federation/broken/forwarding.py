@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from roamcast.journal.records import REMOVAL, Record
+from roamcast.journal.records import POSITION, REMOVAL, Record
 from roamcast.lab.torture.federation.pipeline import Batch, ReferencePipeline
 from roamcast.lab.torture.federation.rows import EventRow, PipelineState
 from roamcast.node.peers.forwarding import ForwardedEvents, ForwardingQueues, pipeline_key
@@ -15,9 +15,11 @@ __all__ = [
     "DeletesWholeBatch",
     "DropsSilently",
     "EndsAtOnce",
+    "ForgetsEarlierPositions",
     "ForgetsOffsets",
     "ForwardsEverything",
     "IgnoresMissing",
+    "MovesAtOnce",
     "NumbersAgain",
 ]
 
@@ -71,11 +73,33 @@ class EndsAtOnce(ReferencePipeline):
     """Events that are on their way when a subscription is removed do not become letters"""
 
     def run(self, before: PipelineState, journals: Mapping[str, list[Record]], through: Mapping[str, int]) -> Batch:
-        cut = {
-            node: [record._replace(body=None) if record.kind == REMOVAL else record for record in records]
-            for node, records in journals.items()
-        }
-        return super().run(before, cut, through)
+        return super().run(before, _without_bodies(journals, REMOVAL), through)
+
+
+class MovesAtOnce(ReferencePipeline):
+    """Events that are on their way when a subscriber moves are matched with its new position"""
+
+    def run(self, before: PipelineState, journals: Mapping[str, list[Record]], through: Mapping[str, int]) -> Batch:
+        return super().run(before, _without_bodies(journals, POSITION), through)
+
+
+class ForgetsEarlierPositions(ReferencePipeline):
+    """Earlier positions count in the batch of the move only, not until links are drained"""
+
+    def run(self, before: PipelineState, journals: Mapping[str, list[Record]], through: Mapping[str, int]) -> Batch:
+        batch = super().run(before, journals, through)
+        for key, stays in batch.state.stays.items():
+            batch.state.stays[key] = tuple(
+                stay if stay.until is None else stay._replace(drained_in=batch.state.batch) for stay in stays
+            )
+        return batch
+
+
+def _without_bodies(journals: Mapping[str, list[Record]], kind: str) -> Mapping[str, list[Record]]:
+    return {
+        node: [record._replace(body=None) if record.kind == kind else record for record in records]
+        for node, records in journals.items()
+    }
 
 
 class ForwardsEverything(ReferencePipeline):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from roamcast.journal.bodies import PositionBody
+from roamcast.journal.records import POSITION, Record
 from roamcast.lab.torture.federation.parts import SmallWants
 from roamcast.node.control.binder_adapter import ControlUpdate
 from roamcast.node.control.draining import Draining
 from roamcast.node.control.links import Links
-from roamcast.node.control.wants import UNKNOWN, WantsRequest
+from roamcast.node.control.wants import UNKNOWN, ClockBounds, WantsRequest
 from roamcast.store.registry.values import WantAdded
 
 __all__ = [
@@ -20,10 +22,12 @@ __all__ = [
     "ConfirmsEverything",
     "DrainsAtOnce",
     "ForgetsOtherSubscriptions",
+    "IgnoresMoves",
     "KeepsFirstRegion",
     "SaysActiveAtOnce",
     "SendsChangesOnce",
     "StoresNothing",
+    "TrustsClocks",
 ]
 
 
@@ -82,6 +86,13 @@ class ForgetsOtherSubscriptions(SmallWants):
             super()._count(wants, want, times, peers, id, concerned)
 
 
+class TrustsClocks(SmallWants):
+    """Moves are timed as if the clocks of all hosts were the same"""
+
+    def position_body(self, at: int, clocks: Sequence[ClockBounds]) -> PositionBody:
+        return PositionBody(at, at)
+
+
 class AcceptsPastSessions(Links):
     """A late request of an earlier version replaces what is wanted now"""
 
@@ -125,3 +136,10 @@ class DrainsAtOnce(Draining):
     def answer(self, peer: str, ends: Mapping[str, int], drained: Mapping[str, int]) -> None:
         super().answer(peer, ends, drained)
         super().answer(peer, ends, ends)
+
+
+class IgnoresMoves(Draining):
+    """Nobody asks whether the events from before a move have come, so that earlier positions are kept"""
+
+    def note(self, records: Iterable[Record]) -> None:
+        super().note(record for record in records if record.kind != POSITION)

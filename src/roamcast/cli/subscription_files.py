@@ -1,0 +1,132 @@
+"""Files of subscriptions, for `roamcast subscribe --file` and `roamcast unsubscribe --file`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
+
+import typer
+
+from roamcast.cli.output import Progress, counted, print_result
+from roamcast.durable import storage_errors
+from roamcast.errors import InputError, RoamcastError
+
+if TYPE_CHECKING:
+    from roamcast.client import Client
+
+__all__ = ["subscribe_file", "unsubscribe_file"]
+
+_CHUNK: Final = 5_000  # rows in a request
+_ROW_HINT: Final = "a line is a JSON object with lacl, or with box and terms; and perhaps an id"
+
+
+def subscribe_file(client: Client, file: str, *, skip: bool, as_json: bool) -> None:
+    """Add the subscriptions of an NDJSON file, and print how many. Exits with 1 if some were refused."""
+    if file != "-" and not skip:
+        _check(file)
+    key = None if file == "-" else _digest(file)
+    added = existing = refused = 0
+    with _open(file) as lines, Progress(f"subscribing {file}") as progress:
+        rows = _rows(lines)
+        while chunk := list(islice(rows, _CHUNK)):
+            # With this key, repeating the command for the same file adds nothing twice.
+            keyed = None if key is None else f"{key}:{chunk[0][0]}"
+            results = client.subscribe_many([row for _, row in chunk], idempotency_key=keyed)
+            for (number, _), result in zip(chunk, results, strict=True):
+                if result.error is not None:
+                    refused += 1
+                    typer.echo(f"refused {_located(result.error, file, number)}", err=True)
+                elif result.changed:
+                    added += 1
+                else:
+                    existing += 1
+            progress.say(f"subscribing {file}: {added + existing + refused:,} done")
+    text = f"added {counted(added, 'subscription')}; {existing:,} existed already, {refused:,} were refused"
+    print_result({"added": added, "existing": existing, "refused": refused}, text, as_json=as_json)
+    if refused:
+        raise typer.Exit(1)
+
+
+def unsubscribe_file(client: Client, file: str, *, as_json: bool) -> None:
+    """Remove the subscriptions whose ids are the lines of a file. Exits with 1 if some were refused."""
+    removed = refused = 0
+    with _open(file) as lines, Progress(f"removing the subscriptions of {file}") as progress:
+        ids = (text for line in lines if (text := line.decode(errors="replace").strip()))
+        while chunk := list(islice(ids, _CHUNK)):
+            for result in client.unsubscribe_many(chunk):
+                if result.error is None:
+                    removed += 1
+                else:
+                    refused += 1
+                    typer.echo(f"refused {result.error}", err=True)
+            progress.say(f"removing the subscriptions of {file}: {removed + refused:,} done")
+    text = f"removed {counted(removed, 'subscription')}; {refused:,} were refused"
+    print_result({"removed": removed, "refused": refused}, text, as_json=as_json)
+    if refused:
+        raise typer.Exit(1)
+
+
+def _check(file: str) -> None:
+    """Refuse the file if a line is invalid, as far as can be seen here: nothing is added then."""
+    from pydantic import ValidationError
+
+    from roamcast.lacl import check, parse
+    from roamcast.node.schemas import SubscriptionIn
+    from roamcast.node.validation_errors import input_error_of
+
+    with _open(file) as lines, Progress(f"checking {file}"):
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
+            try:
+                lacl = SubscriptionIn.model_validate_json(line).lacl
+                if lacl is not None:
+                    check(parse(lacl))
+            except ValidationError as error:
+                raise _located(input_error_of(error, ""), file, number) from None
+            except InputError as error:
+                raise _located(error, file, number) from None
+
+
+def _rows(lines: BinaryIO) -> Iterator[tuple[int, Any]]:
+    """Line numbers and rows. A line that is not JSON is sent as a text, which the node refuses."""
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            try:
+                yield number, json.loads(line)
+            except ValueError:
+                yield number, line.decode(errors="replace")
+
+
+def _located(error: RoamcastError, file: str, number: int) -> RoamcastError:
+    field = (error.where or "").rpartition("].")[2] if error.where not in (None, "body") else ""
+    field = "" if field.endswith("]") else field
+    where = f"{'standard input' if file == '-' else file}, line {number}{': ' if field else ''}{field}"
+    hint = _ROW_HINT if (error.hint or "").startswith(("see /docs", "send JSON")) else error.hint
+    return type(error)(error.message, where=where, hint=hint)
+
+
+def _digest(file: str) -> str:
+    digest = hashlib.sha256()
+    with _open(file) as content:
+        while chunk := content.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+@contextmanager
+def _open(file: str) -> Iterator[BinaryIO]:
+    if file == "-":
+        yield sys.stdin.buffer
+        return
+    path = Path(file)
+    if not path.is_file():
+        raise InputError("no such file", where=file, hint="pass the path of a file, or - for stdin")
+    with storage_errors(path), path.open("rb") as lines:
+        yield lines

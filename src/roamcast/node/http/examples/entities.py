@@ -1,0 +1,113 @@
+"""A source and two subscribers register, move, and in the end leave."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from roamcast.node.http.examples.values import ANNA, BEN, MIC, OPERATOR, PROOF, TIME, Example, Examples
+
+__all__ = ["ENTITIES", "LAST"]
+
+_CAMERA = "y1gXk1cFJd2m6u0n8cV5bQe3rT7wZaS9pL4hN0oM-iU"
+_MIC_1 = {
+    "id": "mic-1",
+    "kind": "source",
+    "attributes": {"context": "noise", "floor": 2},
+    "position": {"x": 8.5, "y": 53.5, "time": TIME},
+}
+_ANNA_1 = {"id": "anna", "kind": "subscriber", "attributes": {}, "position": {"x": 8.51, "y": 53.5, "time": TIME}}
+
+ENTITIES: Final[Examples] = {
+    "register_source": {
+        "microphone": Example(
+            "A source with a position",
+            {"id": "mic-1", "kind": "source", "token": MIC},
+            201,
+            body={"id": "mic-1", "attributes": {"context": "noise"}, "x": 8.5, "y": 53.5},
+        ),
+        "camera": Example(
+            "A source with a token of its own choice",
+            {"id": "camera-1", "kind": "source", "token": _CAMERA},
+            201,
+            body={"id": "camera-1", "token": _CAMERA},
+        ),
+        "again": Example(
+            "The same again, because no response came",
+            {"id": "camera-1", "kind": "source", "token": _CAMERA},
+            200,
+            body={"id": "camera-1", "token": _CAMERA},
+        ),
+    },
+    "register_subscriber": {
+        "anna": Example(
+            "A subscriber",
+            {"id": "anna", "kind": "subscriber", "token": ANNA, "name": "local.node.anna"},
+            201,
+            body={"id": "anna"},
+        ),
+        "ben": Example(
+            "Another subscriber",
+            {"id": "ben", "kind": "subscriber", "token": BEN, "name": "local.node.ben"},
+            201,
+            body={"id": "ben", "attributes": {"role": "guard"}},
+        ),
+    },
+    "set_attributes": {
+        "microphone": Example("All of them", _MIC_1, caller=MIC, body={"context": "noise", "floor": 2}),
+    },
+    "report_positions": {
+        "now": Example(
+            "The current position",
+            {"accepted": 1, "stale": 0, "pending": []},
+            caller=ANNA,
+            body={"x": 8.51, "y": 53.5},
+        ),
+        "earlier": Example(
+            "Recorded positions; both are older than the known one",
+            {"accepted": 2, "stale": 2, "pending": []},
+            caller=ANNA,
+            body=[{"x": 8.2, "y": 53.4, "time": "2026-01-31T11:58:00Z"}, {"x": 8.3, "y": 53.4, "time": 1769860740}],
+        ),
+    },
+    "show_me": {
+        "source": Example("A source", {**_MIC_1, "name": None, "next_seq": 1}, caller=MIC),
+        "subscriber": Example("A subscriber", {**_ANNA_1, "name": "local.node.anna", "next_seq": None}, caller=ANNA),
+    },
+}
+
+LAST: Final[Examples] = {
+    "show_entity": {
+        "anna": Example(
+            "With the operator token",
+            {**_ANNA_1, "subscriptions": ["fires", "near"], "count": 2},
+            caller=OPERATOR,
+            parameters={"id": "anna"},
+        ),
+    },
+    "arrive": {
+        "ben": Example(
+            "Ben arrives",
+            {"name": "local.node.ben", "epoch": 2, "office": "local", "token": "mailbox-token-of-ben"},
+            body={
+                "name": "local.node.ben",
+                "epoch": 2,
+                "move_proof": PROOF,
+                "secret": "wHq3vJ8bYd1rQmZx",
+                "previous": "local",
+            },
+        ),
+    },
+    "renew_token": {
+        "ben": Example(
+            "With the operator token",
+            {"id": "ben", "kind": "subscriber", "token": "new-token-of-ben"},
+            caller=OPERATOR,
+            parameters={"id": "ben"},
+        ),
+    },
+    "remove_subscription": {
+        "fires": Example("By id", status=204, caller=ANNA, parameters={"id": "fires"}),
+    },
+    "forget_position": {"anna": Example("The caller's", status=204, caller=ANNA)},
+    "unregister": {"anna": Example("The caller", status=204, caller=ANNA)},
+}

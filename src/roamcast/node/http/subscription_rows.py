@@ -1,0 +1,143 @@
+"""Subscriptions in bulk: the rows of a request become queries, each on its own.
+
+A row is what a request for a single subscription has as its body. `read_row` is the reference. Rows with nothing but an
+id, a box and terms take a short way, which gives the same and leaves everything unusual to the reference.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Sequence
+from math import isfinite
+from typing import Any, Final
+
+import orjson
+
+from roamcast.errors import InputError, RoamcastError
+from roamcast.model import Box
+from roamcast.node.control.queries import AcceptedQuery, Queries
+from roamcast.node.http.request_parsing import BodyParser
+from roamcast.node.schemas import SubscriptionIn
+from roamcast.node.validation_errors import MalformedError, list_length_error
+from roamcast.settings_model import NodeLimits
+from roamcast.validation import ID
+
+__all__ = [
+    "NDJSON", "SUBSCRIPTION", "SUBSCRIPTIONS_OPENAPI", "AcceptedRow", "accept_rows", "new_id", "read_json",
+    "read_row", "read_rows", "read_simple",
+]  # fmt: skip
+
+NDJSON: Final = "application/x-ndjson"
+SUBSCRIPTION: Final = BodyParser(SubscriptionIn)
+SUBSCRIPTIONS_OPENAPI: Final = BodyParser(SubscriptionIn, bulk="subscriptions").openapi_with(NDJSON)
+"""One subscription, a list, or lines."""
+
+_ID: Final = re.compile(ID)
+_SIMPLE: Final = frozenset({"id", "box", "terms"})
+_NUMBERS: Final = frozenset({int, float})
+_KEYED: Final = uuid.UUID("5b2c9a51-6a44-4f53-9d8e-5c8d4b6e7a10")
+
+Row = Any
+"""A JSON value, or bytes that are not JSON."""
+
+AcceptedRow = tuple[str, AcceptedQuery] | RoamcastError
+"""The id and the query of a subscription, or why it is refused."""
+
+
+def read_rows(body: bytes, media_type: str, most: int) -> list[Row]:
+    """The rows of a JSON list, or of lines. Raises InputError if there are none or more than `most`."""
+    rows: list[Row]
+    if media_type == NDJSON:
+        rows = [line for line in body.split(b"\n") if line.strip()]
+    else:
+        try:
+            rows = orjson.loads(body)
+        except orjson.JSONDecodeError as error:
+            raise MalformedError(f"not JSON: {error}", where="body", hint="send JSON in UTF-8") from None
+    if not 0 < len(rows) <= most:
+        raise list_length_error(len(rows), "subscriptions", most)
+    return rows
+
+
+def read_json(body: bytes) -> Row:
+    try:
+        return orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return body
+
+
+def accept_rows(
+    rows: Sequence[Row], first: int, queries: Queries, limits: NodeLimits, subscriber: str, key: str | None
+) -> list[AcceptedRow]:
+    """Read each of these rows, which begin with number `first`. For the `key` see `new_id`."""
+    accepted: list[AcceptedRow] = []
+    for number, row in enumerate(rows, first):
+        try:
+            value = read_json(row) if isinstance(row, bytes) else row
+            id, query = read_simple(value, queries, limits) or read_row(value, queries, limits)
+        except RoamcastError as error:
+            field = "" if error.where in (None, "body") else f".{error.where}"
+            error.where = f"subscriptions[{number}]{field}"
+            accepted.append(error)
+        else:
+            accepted.append((id or new_id(subscriber, key, number), query))
+    return accepted
+
+
+def new_id(subscriber: str, key: str | None, number: int = 0) -> str:
+    """A random id or, with an idempotency `key`, the same one for a row in each request with this key."""
+    return uuid.uuid4().hex if key is None else uuid.uuid5(_KEYED, f"{subscriber}\n{key}\n{number}").hex
+
+
+def read_row(row: Row, queries: Queries, limits: NodeLimits) -> tuple[str | None, AcceptedQuery]:
+    """Raises InputError."""
+    body = row if isinstance(row, bytes) else orjson.dumps(row)
+    subscription = SUBSCRIPTION.parse(body, limits)
+    if subscription.lacl is not None:
+        return subscription.id, queries.accept(subscription.lacl)
+    box = None if subscription.box is None else Box(*subscription.box)
+    if box is not None:
+        try:
+            queries.space.check_box(box, crosses_antimeridian=subscription.crosses_antimeridian)
+        except InputError as error:
+            border = Box._fields.index(error.where) if error.where in Box._fields else None
+            where = error.where if border is None else f"box[{border}]"
+            raise InputError(error.message, where=where, hint=error.hint) from None
+    return subscription.id, queries.accept_box(box, subscription.terms)
+
+
+def read_simple(row: Row, queries: Queries, limits: NodeLimits) -> tuple[str | None, AcceptedQuery] | None:
+    """As `read_row`, much faster; None for a row that is not simple or not valid."""
+    if type(row) is not dict or not row.keys() <= _SIMPLE:
+        return None
+    id, box, terms = row.get("id"), None, row.get("terms", ())
+    if "id" in row and (type(id) is not str or not _ID.fullmatch(id)):
+        return None
+    if "box" in row:
+        box = _read_box(row["box"])
+        if box is None:
+            return None
+        try:
+            queries.space.check_box(box, crosses_antimeridian=False)
+        except InputError:
+            return None
+    if "terms" in row:
+        if type(terms) is not list or len(terms) > limits.subscription_terms:
+            return None
+        for term in terms:
+            if type(term) is not str or not 0 < len(term) <= limits.term_length or "\0" in term:
+                return None
+        if len(terms) > 1:
+            terms = tuple(dict.fromkeys(terms))
+    if box is None and not terms:
+        return None
+    return id, queries.accept_box(box, terms)
+
+
+def _read_box(borders: Any) -> Box | None:
+    if type(borders) is not list or len(borders) != len(Box._fields):
+        return None
+    if not _NUMBERS.issuperset(map(type, borders)) or not all(map(isfinite, borders)):
+        return None
+    return Box(*map(float, borders))
