@@ -214,6 +214,12 @@ class PipelineSettings(SettingsSection):
         "partitioners but `hashing`.",
     )
     records: PositiveInt = Field(default=50_000, description="Records that one batch takes at most.")
+    driver_events: int = Field(
+        default=5_000,
+        ge=0,
+        description="Batches with at most this many events are matched by the driver itself, because a Spark job takes "
+        "longer; 0: none.",
+    )
     outbox: PositiveInt = Field(
         default=1_000, description="Batches that can wait for an office before matching pauses."
     )

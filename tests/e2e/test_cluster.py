@@ -42,6 +42,12 @@ RECORDS: Sequence[Sequence[Record]] = (
 )
 
 
+@pytest.fixture(autouse=True)
+def _every_batch_by_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver matches small batches itself otherwise."""
+    monkeypatch.setenv("ROAMCAST_PIPELINE__DRIVER_EVENTS", "0")
+
+
 @pytest.fixture
 def expected(tmp_path: Path) -> list[tuple[str, int, str, str]]:
     return letters_of(tmp_path / "whole", RECORDS)

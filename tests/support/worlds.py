@@ -90,7 +90,7 @@ def run(spark: SparkSession, data: Path, *, new: bool = False, limits: PipelineL
     """Start the pipeline, let it process everything in the journal, stop it."""
     pipeline = open_pipeline(data, new=new)
     try:
-        query = PipelineQuery(spark, pipeline, data, limits or PipelineLimits()).start()
+        query = PipelineQuery(spark, pipeline, data, limits or PipelineLimits(driver_events=0)).start()
         try:
             query.processAllAvailable()
         finally:

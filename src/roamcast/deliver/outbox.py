@@ -27,7 +27,7 @@ from roamcast.model import Letter
 
 __all__ = ["FORMAT", "LETTERS_SCHEMA", "Outbox", "PipelineStatus"]
 
-FORMAT = "roamcast-outbox/4"
+FORMAT = "roamcast-outbox/5"
 
 LETTERS_SCHEMA = pa.schema(
     [
@@ -49,7 +49,8 @@ class PipelineStatus:
     While a batch runs, `running_batch` is its number and `running_since` its beginning. `dead_letters` counts the
     records in the dead letter files, the oldest of which was written at `dead_letters_since`. Times are microseconds
     since 1970, by the clock of the pipeline's host. `partitioning` shows the shards of a partitioned index, see
-    `pipeline.query.partitioning_status`.
+    `pipeline.query.partitioning_status`. Since this process started, `batches_by_jobs` were matched by Spark jobs, and
+    `batches_here`, which were small or had no events, in the driver.
     """
 
     pipeline: str
@@ -64,6 +65,8 @@ class PipelineStatus:
     dead_letters: int = 0
     dead_letters_since: int | None = None
     partitioning: Mapping[str, Any] | None = None
+    batches_by_jobs: int = 0
+    batches_here: int = 0
 
 
 class Outbox:

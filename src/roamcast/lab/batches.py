@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from roamcast.pipeline.query.batch_state import BatchSettings, PreparedBatch
     from roamcast.pipeline.state.load import LoadRows
-    from roamcast.pipeline.tasks.context import MatchContext
 
 __all__ = ["Batches", "bodies_of", "event_records", "shard_balance", "write_events"]
 
@@ -72,10 +71,12 @@ class Batches:
     def run_here(self, records: Sequence[Record], events: Events) -> None:
         """Run a whole batch in this process, with these events."""
         from roamcast.pipeline.state.control import ControlRecords
+        from roamcast.pipeline.tasks.match_job import match_here
 
         control = ControlRecords(self.records(records), len(events.x))
         prepared = self.state.prepare(control, self.state.manifest.batch + 1)
-        self.commit(prepared, _match_here(prepared.context, event_records(events, self._last_offset)))
+        records_of_events = event_records(events, self._last_offset).to_batches()
+        self.commit(prepared, match_here(records_of_events, prepared.context))
         self._last_offset += len(events.x)
 
     def restart(self, settings: BatchSettings) -> None:
@@ -157,17 +158,6 @@ def _cpu_time(
             yield pa.RecordBatch.from_pydict({"seconds": [time.process_time() - began]})
 
     return run
-
-
-def _match_here(context: MatchContext, records: pa.Table) -> pa.Table:
-    """Match events as `match_events` does, without Spark. The index is partitioned."""
-    from roamcast.pipeline.schemas import MATCHED_SCHEMA
-    from roamcast.pipeline.tasks.match import match_records
-    from roamcast.pipeline.tasks.match_job import gather_matches, match_shards, route_events
-
-    events = match_records(context.for_bindings())(iter(records.to_batches()))
-    matches = match_shards(context)(route_events(context)(iter(records.to_batches())))
-    return gather_matches(pa.Table.from_batches([*events, *matches], MATCHED_SCHEMA), context.open_subscriptions())
 
 
 def shard_balance(load: LoadRows, workers: int) -> float:

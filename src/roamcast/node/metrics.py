@@ -153,6 +153,15 @@ class _PipelineCollector(Collector):
         for step, seconds in ({} if status is None else status.step_seconds).items():
             steps.add_metric([step], seconds)
         yield steps
+        batches = CounterMetricFamily(
+            "roamcast_pipeline_batches",
+            "Batches since the pipeline started, by where they were matched.",
+            labels=["by"],
+        )
+        if status is not None:
+            batches.add_metric(["driver"], status.batches_here)
+            batches.add_metric(["job"], status.batches_by_jobs)
+        yield batches
         if status is not None and status.partitioning is not None:
             yield from _partitioning_metrics(status.partitioning)
 

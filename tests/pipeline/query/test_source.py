@@ -7,14 +7,14 @@ import pickle
 from pathlib import Path
 
 import pytest
-from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from worlds import event, journal
 
 from roamcast.errors import CorruptionError
 from roamcast.journal.reader import JournalFolder, open_journal
-from roamcast.pipeline.query import source
-from roamcast.pipeline.query.source import JournalSource, JournalStreamReader, OffsetRange
+from roamcast.pipeline.query.source import JournalSource, JournalStreamReader
+from roamcast.pipeline.tasks import match_job
+from roamcast.pipeline.tasks.match_job import OffsetRange, split_ranges
 
 
 def reader(data: Path, records: int = 1000) -> JournalStreamReader:
@@ -37,11 +37,16 @@ def latest(reader: JournalStreamReader, start: dict[str, int], most: int) -> dic
     return reader.latestOffset(start, ReadMaxRows(most))
 
 
-def rows(reader: JournalStreamReader, start: dict[str, int], end: dict[str, int]) -> list[tuple[str, int]]:
+def ranges(data: Path, start: dict[str, int], end: dict[str, int]) -> list[OffsetRange]:
+    """What the tasks of a batch read."""
+    return split_ranges(open_journal(data), {node: (start.get(node, 0), through) for node, through in end.items()})
+
+
+def rows(data: Path, start: dict[str, int], end: dict[str, int]) -> list[tuple[str, int]]:
     """(node, offset) of the records that the tasks of a batch read, task by task."""
     found = []
-    for offsets in reader.partitions(start, end):
-        for batch in pickle.loads(pickle.dumps(reader)).read(pickle.loads(pickle.dumps(offsets))):
+    for offsets in ranges(data, start, end):
+        for batch in pickle.loads(pickle.dumps(open_journal(data))).read(*offsets):
             found += [(row["node"], row["offset"]) for row in batch.select(["node", "offset"]).to_pylist()]
     return found
 
@@ -50,7 +55,7 @@ def test_without_a_journal_there_is_nothing_to_read(tmp_path: Path) -> None:
     """A pipeline may start before any node."""
     read = reader(tmp_path)
     assert latest(read, read.initialOffset(), 10) == {}
-    assert list(read.partitions({}, {})) == []
+    assert list(read.partitions({}, {})) == ranges(tmp_path, {}, {}) == []
 
 
 def test_options_reach_the_reader(tmp_path: Path) -> None:
@@ -136,7 +141,7 @@ def test_many_small_batches_read_everything_once(tmp_path: Path) -> None:
     start: dict[str, int] = {}
     found = []
     while (end := latest(read, start, 3)) != start:
-        found += rows(read, start, end)
+        found += rows(tmp_path, start, end)
         read.commit(end)
         start = end
     assert sorted(found) == [("a", n) for n in range(1, 8)] + [("b", n) for n in range(1, 5)]
@@ -150,7 +155,7 @@ def test_a_new_node_is_read_from_its_beginning(tmp_path: Path) -> None:
     assert latest(read, {}, 10) == {"a": 2}
     fill(tmp_path, b=2)
     assert latest(read, {"a": 2}, 10) == {"a": 2, "b": 2}
-    assert rows(read, {"a": 2}, {"a": 2, "b": 2}) == [("b", 1), ("b", 2)]
+    assert rows(tmp_path, {"a": 2}, {"a": 2, "b": 2}) == [("b", 1), ("b", 2)]
 
 
 def test_a_growing_journal_is_seen(tmp_path: Path) -> None:
@@ -162,37 +167,36 @@ def test_a_growing_journal_is_seen(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("per_task", [1, 2, 3, 100])
-def test_partitions_cover_exactly_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, per_task: int) -> None:
+def test_tasks_cover_exactly_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, per_task: int) -> None:
     """Each offset once, however many tasks there are."""
-    monkeypatch.setattr(source, "_RECORDS_PER_TASK", per_task)
+    monkeypatch.setattr(match_job, "_RECORDS_PER_TASK", per_task)
     journal(tmp_path, *([event("cam", n) for n in range(1, 5)] for _ in range(3)), node="a")
     fill(tmp_path, b=2)
-    read = reader(tmp_path)
-    ranges = read.partitions({"a": 2}, {"a": 11, "b": 2})
-    assert all(isinstance(s, OffsetRange) and 0 < s.through - s.after <= per_task for s in ranges)
-    assert rows(read, {"a": 2}, {"a": 11, "b": 2}) == [("a", n) for n in range(3, 12)] + [("b", 1), ("b", 2)]
+    split = ranges(tmp_path, {"a": 2}, {"a": 11, "b": 2})
+    assert all(0 < one.through - one.after <= per_task for one in split)
+    assert rows(tmp_path, {"a": 2}, {"a": 11, "b": 2}) == [("a", n) for n in range(3, 12)] + [("b", 1), ("b", 2)]
 
 
 def test_without_new_records_there_are_no_tasks(tmp_path: Path) -> None:
     """A node without new records costs nothing."""
     fill(tmp_path, a=2)
-    assert list(reader(tmp_path).partitions({"a": 2}, {"a": 2})) == []
+    assert ranges(tmp_path, {"a": 2}, {"a": 2}) == []
 
 
 def test_a_repeated_batch_reads_the_same(tmp_path: Path) -> None:
     """In another process, and after more was written."""
     fill(tmp_path, a=4, b=1)
     start, end = {"a": 1}, {"a": 3, "b": 1}
-    first = rows(reader(tmp_path), start, end)
+    first = rows(tmp_path, start, end)
     fill(tmp_path, a=3, b=3, c=1)
-    assert rows(reader(tmp_path), start, end) == first == [("a", 2), ("a", 3), ("b", 1)]
+    assert rows(tmp_path, start, end) == first == [("a", 2), ("a", 3), ("b", 1)]
 
 
 def test_the_first_batch_repeated_reads_the_same(tmp_path: Path) -> None:
     """Records of a batch that was not committed are not deleted."""
     fill(tmp_path, a=6)
     remove(tmp_path, "a", 2)
-    assert rows(reader(tmp_path), {}, {"a": 4}) == rows(reader(tmp_path), {}, {"a": 4}) == [("a", 3), ("a", 4)]
+    assert rows(tmp_path, {}, {"a": 4}) == rows(tmp_path, {}, {"a": 4}) == [("a", 3), ("a", 4)]
 
 
 def test_committed_segments_are_deleted(tmp_path: Path) -> None:
@@ -212,7 +216,7 @@ def test_a_journal_without_its_first_segments_starts_at_the_remaining_ones(tmp_p
     read = reader(tmp_path)
     assert latest(read, {}, 10) == {"a": 5}
     assert latest(read, {}, 1) == {"a": 4}
-    assert rows(read, {}, {"a": 5}) == [("a", 4), ("a", 5)]
+    assert rows(tmp_path, {}, {"a": 5}) == [("a", 4), ("a", 5)]
 
 
 def test_a_gap_after_the_start_is_corruption(tmp_path: Path) -> None:
@@ -220,7 +224,7 @@ def test_a_gap_after_the_start_is_corruption(tmp_path: Path) -> None:
     fill(tmp_path, a=5)
     remove(tmp_path, "a", 3)
     with pytest.raises(CorruptionError, match="offsets 2 to 5 are needed"):
-        rows(reader(tmp_path), {"a": 1}, {"a": 5})
+        rows(tmp_path, {"a": 1}, {"a": 5})
 
 
 def test_a_journal_that_starts_again_is_corruption(tmp_path: Path) -> None:
@@ -230,9 +234,3 @@ def test_a_journal_that_starts_again_is_corruption(tmp_path: Path) -> None:
     fill(tmp_path, a=2)
     with pytest.raises(CorruptionError, match=r"ends at offset 2, but was read up to 5.*--new"):
         latest(reader(tmp_path), {"a": 5}, 10)
-
-
-def test_only_offset_ranges_can_be_read(tmp_path: Path) -> None:
-    """A partition of another source is refused."""
-    with pytest.raises(TypeError, match="OffsetRange"):
-        next(reader(tmp_path).read(InputPartition("a")))

@@ -97,9 +97,7 @@ def test_a_region_moves_within_a_batch_and_between(spark: SparkSession, tmp_path
 
 def counters(data: Path) -> dict[str, int]:
     """The counters in the status file."""
-    status = Outbox(data / "outbox").read_status()
-    assert status is not None
-    return dict(status.counters)
+    return dict(status_of(data).counters)
 
 
 def test_order_within_a_node_holds_within_and_between_batches(spark: SparkSession, tmp_path: Path) -> None:
@@ -117,7 +115,7 @@ def test_order_within_a_node_holds_within_and_between_batches(spark: SparkSessio
     assert letters(tmp_path) == [*first, *second]
     assert letters(tmp_path, "south") == [("eve", 1, "s1", "cam:4")]
     journal(tmp_path, [removal("s2", "ann"), event("cam", 5)])
-    run(spark, tmp_path, limits=PipelineLimits(records=1))
+    run(spark, tmp_path, limits=PipelineLimits(records=1, driver_events=0))
     assert letters(tmp_path) == [*first, *second, ("bob", 3, "s1", "cam:5")]
     assert letters(tmp_path, "south") == [("eve", 1, "s1", "cam:4"), ("eve", 2, "s1", "cam:5")]
     assert counters(tmp_path) == {
@@ -222,17 +220,20 @@ def test_a_repeated_batch_changes_nothing(spark: SparkSession, tmp_path: Path, m
 
 
 def test_small_batches_make_the_same_letters(spark: SparkSession, tmp_path: Path) -> None:
-    """With the same numbers as one large batch."""
+    """With the same numbers as one large batch, matched by a Spark job or in the driver."""
     records: Sequence[Record] = [
         event("cam", 1), subscription("s1", "ann"), event("cam", 2), event("cam", 3), subscription("s2", "ann", None),
         event("cam", 2), event("cam", 4, x=7.0), removal("s1", "ann"), event("cam", 5), event("cam", 6, x=7.0),
     ]  # fmt: skip
-    for folder, limits in (("small", PipelineLimits(records=3)), ("large", PipelineLimits())):
+    ways = {"small": (3, 0), "large": (100, 0), "mixed": (3, 1), "here": (100, 7)}
+    for folder, (most, driver_events) in ways.items():
         journal(tmp_path / folder, records)
-        run(spark, tmp_path / folder, limits=limits)
-    assert letters(tmp_path / "small") == letters(tmp_path / "large") != []
+        run(spark, tmp_path / folder, limits=PipelineLimits(most, driver_events))
+        assert letters(tmp_path / folder) == letters(tmp_path / "small") != []
+        assert counters(tmp_path / folder) == counters(tmp_path / "small")
     assert len(Outbox(tmp_path / "small" / "outbox").waiting("local")) == 4
-    assert counters(tmp_path / "small") == counters(tmp_path / "large")
+    matched = {folder: status_of(tmp_path / folder) for folder in ways}
+    assert [(one.batches_by_jobs, one.batches_here) for one in matched.values()] == [(4, 0), (1, 0), (3, 1), (0, 1)]
 
 
 class WaitHandler(logging.Handler):

@@ -34,7 +34,10 @@ def letters_of(result: BatchResult) -> list[tuple[str, int, str, str]]:
 def test_spark_decides_what_one_process_decides(
     spark: SparkSession, tmp_path: Path, partitioner: PartitionerName
 ) -> None:
-    """The same letters and the same placement, from the load that tasks report, with a restart before every batch."""
+    """The same letters and the same placement, from the load that tasks report, with a restart before every batch.
+
+    Every other batch is matched in the driver.
+    """
     parameters = CategoryParameters(4, new_threshold=0.3, window=8, matches=4)
     partitioning = PartitioningSettings(partitioner, 0.0, parameters, Distribution(overload=1.0))
     settings = BatchSettings(workers=3, rebalance_events=20, partitioning=partitioning)
@@ -43,7 +46,7 @@ def test_spark_decides_what_one_process_decides(
     for seed in range(4):
         records = town(seed, 60, 60 * seed)
         journal(data, records)
-        run(spark, data, limits=PipelineLimits(batch=settings))
+        run(spark, data, limits=PipelineLimits(driver_events=100 * (seed % 2), batch=settings))
         pure.run(placed(records, first=first))
         expected += letters_of(whole.run(placed(records, first=first)))
         first += len(records)

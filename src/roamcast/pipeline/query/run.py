@@ -21,6 +21,7 @@ from roamcast.durable import storage_errors
 from roamcast.errors import CorruptionError, RoamcastError, UnavailableError
 from roamcast.journal.remote import JournalServer
 from roamcast.match.partitioners.categories import CategoryParameters, Distribution
+from roamcast.match.warm_up import warm_up
 from roamcast.pipeline.query.batch_state import BatchSettings
 from roamcast.pipeline.query.identity import PipelineFolder, open_pipeline
 from roamcast.pipeline.query.session import LOCAL_CHECKPOINT, session
@@ -81,7 +82,7 @@ def pipeline_limits(settings: PipelineSettings, clustering: DrtClusterSettings) 
             settings.partitioner, categories=parameters, distribution=distribution, matcher=settings.matcher
         ),
     )
-    return PipelineLimits(records=settings.records, outbox=settings.outbox, batch=batch)
+    return PipelineLimits(settings.records, settings.driver_events, settings.outbox, batch)
 
 
 def run_pipeline(
@@ -102,6 +103,8 @@ def run_pipeline(
         signal.signal(number, lambda *_: stopped.set())
     scratch = _scratch_option(pipeline.folder) if cluster.is_local else {}  # workers do not have the driver's disk
     options = {**LOCAL_CHECKPOINT, **scratch, **cluster.options}
+    if limits.driver_events:
+        threading.Thread(target=warm_up, name="warm-up", daemon=True).start()  # while Java starts
     spark = session("roamcast", master=cluster.master, options=options, log=pipeline.folder / "spark.log")
     workers = choose_shard_count(
         plan,

@@ -1,13 +1,13 @@
-"""The journal as a streaming source of Spark.
+"""The journal as a streaming source of Spark, which has offsets only.
 
-A Spark offset holds the last journal offset read of each node. Spark's offset log fixes what a batch contains. Records
-are deleted from the journal once their batch is committed.
+A Spark offset holds the last journal offset read of each node. Spark's offset log fixes what a batch contains. The
+tasks that match a batch read its records themselves: as rows of Spark, they would be copied twice more. Records are
+deleted from the journal once their batch is committed.
 """
 
 from __future__ import annotations
 
 import heapq
-import itertools
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -20,17 +20,12 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 from pyspark.sql.types import StructType
 
 from roamcast.errors import CorruptionError
-from roamcast.journal.port import JournalReader, RecordReader
+from roamcast.journal.port import JournalReader
 from roamcast.journal.reader import is_link_name, open_journal
 from roamcast.journal.records import RECORD_SCHEMA
 from roamcast.pipeline.schemas import spark_schema
-from roamcast.pipeline.state.state_server import StateFetcher
 
 __all__ = ["JournalSource"]
-
-# A task costs more than reading this many records or segments, so smaller batches are not split.
-_RECORDS_PER_TASK: Final = 25_000
-_SEGMENTS_PER_TASK: Final = 500
 
 # The resolution of the disk's clock, in nanoseconds: a file that is older than this was written before now.
 _CLOCK_STEP: Final = 10_000_000
@@ -39,11 +34,7 @@ NodeOffsets: TypeAlias = dict[str, int]
 
 
 class JournalSource(DataSource):
-    """Options: `data`, the data folder; `records`, the maximum of one batch.
-
-    `fetcher_secret`, for executors that do not see that folder: an encoded `StateFetcher`. Spark redacts options with
-    `secret` in their name in its logs.
-    """
+    """Options: `data`, the data folder; `records`, the maximum of one batch."""
 
     @classmethod
     def name(cls) -> str:
@@ -53,32 +44,15 @@ class JournalSource(DataSource):
         return spark_schema(RECORD_SCHEMA)
 
     def streamReader(self, schema: StructType) -> JournalStreamReader:  # noqa: N802 - Spark's name
-        fetcher = self.options.get("fetcher_secret")
-        return JournalStreamReader(
-            open_journal(Path(self.options["data"])),
-            int(self.options["records"]),
-            StateFetcher.from_json(fetcher).journal() if fetcher else None,
-        )
-
-
-class OffsetRange(InputPartition):
-    """The offsets of one node that one task reads: after < offset <= through."""
-
-    def __init__(self, node: str, after: int, through: int) -> None:
-        super().__init__((node, after, through))
-        self.node, self.after, self.through = node, after, through
+        return JournalStreamReader(open_journal(Path(self.options["data"])), int(self.options["records"]))
 
 
 class JournalStreamReader(DataSourceStreamReader):
-    """Spark keeps one in a process of its own as long as the query runs; `read` runs in tasks.
+    """Spark keeps one in a process of its own as long as the query runs."""
 
-    Tasks on other hosts read through `remote`.
-    """
-
-    def __init__(self, journal: JournalReader, records: int, remote: RecordReader | None = None) -> None:
+    def __init__(self, journal: JournalReader, records: int) -> None:
         self._journal = journal
         self._records = records
-        self._remote = remote
 
     def initialOffset(self) -> NodeOffsets:  # noqa: N802 - Spark's name
         return {}
@@ -119,21 +93,12 @@ class JournalStreamReader(DataSourceStreamReader):
         return latest
 
     def partitions(self, start: NodeOffsets, end: NodeOffsets) -> Sequence[InputPartition]:
-        ranges: list[InputPartition] = []
-        for node, through in end.items():
-            after = self._begin(node, start)
-            segments = self._journal.segment_count(node, after, through)
-            tasks = -(-max(through - after, 0) // _RECORDS_PER_TASK)
-            tasks = max(tasks, -(-segments // _SEGMENTS_PER_TASK))
-            bounds = [after + (through - after) * task // max(tasks, 1) for task in range(tasks + 1)]
-            ranges += [OffsetRange(node, a, b) for a, b in itertools.pairwise(bounds)]
-        return ranges
+        """None: the tasks that match a batch read it themselves, see `tasks.match_job`."""
+        return []
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, OffsetRange):
-            raise TypeError(f"expected an OffsetRange, not {partition!r}")
-        journal = self._journal if self._remote is None else self._remote
-        yield from journal.read(partition.node, partition.after, partition.through)
+        """Spark does not call this without partitions."""
+        raise TypeError(f"the journal has no partition {partition!r}")
 
     def commit(self, end: NodeOffsets) -> None:
         for node, through in end.items():

@@ -1,6 +1,6 @@
 """The pipeline's Structured Streaming query, and the steps of each of its batches.
 
-read control records → prepare → match (one Spark job) → compute the result → write the outbox → commit
+read control records → prepare → match (a large batch: one Spark job) → compute the result → write the outbox → commit
 """
 
 from __future__ import annotations
@@ -9,14 +9,16 @@ import logging
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Final, NamedTuple
 
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - Spark's convention
 from pyspark.sql.streaming.query import StreamingQuery
 
 from roamcast.deliver.outbox import Outbox, PipelineStatus
@@ -29,10 +31,11 @@ from roamcast.pipeline.query.identity import NEW_HINT, PipelineFolder
 from roamcast.pipeline.query.partitioning_status import partitioning_status
 from roamcast.pipeline.query.source import JournalSource
 from roamcast.pipeline.schemas import MATCHED_SCHEMA
-from roamcast.pipeline.state.control import DeadLetter, read_control_records, read_offset_ranges
+from roamcast.pipeline.state.control import DeadLetter, OffsetRanges, read_control_records, read_offset_ranges
 from roamcast.pipeline.state.manifests import StateFolder
 from roamcast.pipeline.state.state_server import StateFetcher
-from roamcast.pipeline.tasks.match_job import match_events
+from roamcast.pipeline.tasks.context import MatchContext
+from roamcast.pipeline.tasks.match_job import match_here, match_journal, split_ranges
 
 __all__ = ["PipelineLimits", "PipelineQuery", "StepTimer", "batch_metrics"]
 
@@ -45,9 +48,13 @@ _HEARTBEAT_S: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class PipelineLimits:
-    """`records`: the maximum of one batch. `outbox`: matching pauses while an office has that many unread batches."""
+    """`records`: the maximum of one batch. `outbox`: matching pauses while an office has that many unread batches.
+
+    Batches with up to `driver_events` events are matched in the driver; a Spark job would take longer.
+    """
 
     records: int = 50_000
+    driver_events: int = 5_000
     outbox: int = 1_000
     batch: BatchSettings = field(default_factory=BatchSettings)
 
@@ -90,8 +97,6 @@ class PipelineQuery:
         self._spark.dataSource.register(JournalSource)
         reader = self._spark.readStream.format(JournalSource.name())
         reader = reader.option("data", str(self._data)).option("records", str(self._limits.records))
-        if self._fetcher is not None:
-            reader = reader.option("fetcher_secret", self._fetcher.to_json())
         writer = reader.load().writeStream.foreachBatch(self._on_batch)
         query = writer.option("checkpointLocation", str(self._pipeline.checkpoint)).start()
         threading.Thread(target=self._beat, args=(query,), name="pipeline-heartbeat", daemon=True).start()
@@ -103,7 +108,7 @@ class PipelineQuery:
         self._batch_lock.acquire()
         self._heartbeat_over.set()
 
-    def _on_batch(self, records: DataFrame, batch: int) -> None:
+    def _on_batch(self, _: DataFrame, batch: int) -> None:
         with self._batch_lock:
             last = self._state.manifest.batch
             if batch == last:
@@ -114,18 +119,18 @@ class PipelineQuery:
                     raise ConflictError(f"batch {batch} cannot follow batch {last}", hint=NEW_HINT)
                 self._pipeline.sync_checkpoint(batch)
                 self._wait_for_offices()
-                result, timer = self._retry_while_disk_is_full(records, batch)
+                result, timer = self._retry_while_disk_is_full(batch)
                 self._report(result, timer)
             except RoamcastError as error:
                 self.failure = error
                 raise
 
-    def _retry_while_disk_is_full(self, records: DataFrame, batch: int) -> tuple[BatchResult, StepTimer]:
+    def _retry_while_disk_is_full(self, batch: int) -> tuple[BatchResult, StepTimer]:
         """Until it is committed, a batch can be repeated without effect."""
         warned = False
         while True:
             try:
-                return self._run(records, batch)
+                return self._run(batch)
             except StorageError as error:
                 if not warned:
                     log.warning("batch %d waits for the disk: %s", batch, error)
@@ -133,20 +138,18 @@ class PipelineQuery:
                 if self._stopping.wait(_DISK_PAUSE_S):
                     raise
 
-    def _run(self, records: DataFrame, batch: int) -> tuple[BatchResult, StepTimer]:
+    def _run(self, batch: int) -> tuple[BatchResult, StepTimer]:
         timer = StepTimer()
         ranges = read_offset_ranges(self._pipeline.checkpoint, batch)
         control = read_control_records(self._journal, ranges)
         timer.step("control")
         prepared = self._state.prepare(control, batch)
         timer.step("prepare")
-        matched = MATCHED_SCHEMA.empty_table()
-        if control.events:
-            matched = match_events(records, prepared.context._replace(fetcher=self._fetcher))
+        matched, by_job = self._match(prepared.context, ranges, control.events)
         timer.step("match")
         result = self._state.compute_result(prepared, matched)
         timer.step("result")
-        self._write_dead_letters(records, batch, result.dead_letters)
+        self._write_dead_letters(batch, result.dead_letters)
         self._pipeline.check_generation()
         for office, letters in result.letters.by_office.items():
             self._outbox.put(office, self._pipeline.id, batch, letters)
@@ -160,24 +163,47 @@ class PipelineQuery:
             read_offsets=_ends(ranges),
             running_batch=None,
             running_since=None,
+            batches_here=self._status.batches_here + (not by_job),
+            batches_by_jobs=self._status.batches_by_jobs + by_job,
         )
         return result, timer
 
-    def _write_dead_letters(self, records: DataFrame, batch: int, dead_letters: Sequence[DeadLetter]) -> None:
+    def _match(self, context: MatchContext, ranges: OffsetRanges, events: int) -> tuple[pa.Table, bool]:
+        """Match the events of a batch; the rows, and whether a Spark job did it."""
+        if not events:
+            return MATCHED_SCHEMA.empty_table(), False
+        split = split_ranges(self._journal, ranges)
+        if events <= self._limits.driver_events:
+            records = (batch for offsets in split for batch in self._journal.read(*offsets))
+            return match_here(records, context), False
+        journal = self._journal if self._fetcher is None else self._fetcher.journal()
+        return match_journal(self._spark, journal, split, context._replace(fetcher=self._fetcher)), True
+
+    def _write_dead_letters(self, batch: int, dead_letters: Sequence[DeadLetter]) -> None:
         """Write records that cannot be processed, with the reason, to a file for the operator."""
         if not dead_letters:
             return
-        reasons = records.sparkSession.createDataFrame(pa.Table.from_pylist([each._asdict() for each in dead_letters]))
-        rows = records.join(reasons, ["node", "offset"])
-        # As text, because a time may be one that Python cannot represent.
-        table = rows.withColumn("time", F.col("time").cast("string")).toArrow()
-        table = table.sort_by([("node", "ascending"), ("offset", "ascending")])
-        lines = [orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in table.to_pylist()]
+        lines = [orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in self._rows_of(dead_letters)]
         folder = self._pipeline.dead_letters
         with storage_errors(folder):
             folder.mkdir(exist_ok=True)
         write_atomic(folder / f"{batch:020d}.ndjson", b"".join(lines))
         log.warning("batch %d: %d dead letters in %s", batch, len(lines), folder)
+
+    def _rows_of(self, dead_letters: Sequence[DeadLetter]) -> list[dict[str, Any]]:
+        """The records of dead letters with their reasons, ordered by node and offset."""
+        rows: list[dict[str, Any]] = []
+        for node, group in groupby(sorted(dead_letters), key=attrgetter("node")):
+            letters = list(group)
+            offsets = pa.array([letter.offset for letter in letters], pa.int64())
+            batches = self._journal.read(node, letters[0].offset - 1, letters[-1].offset)
+            records = pa.Table.from_batches(batch.filter(pc.is_in(batch["offset"], offsets)) for batch in batches)
+            # As text, because a time may be one that Python cannot represent.
+            times = records["time"].cast(pa.string())
+            records = records.set_column(records.schema.get_field_index("time"), "time", times)
+            records = records.take(pc.index_in(offsets, records["offset"]))
+            rows += ({**row, "reason": one.reason} for row, one in zip(records.to_pylist(), letters, strict=True))
+        return rows
 
     def _wait_for_offices(self) -> None:
         """Apply back-pressure: match no batch while an office has too many to read."""

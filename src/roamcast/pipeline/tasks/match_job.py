@@ -1,20 +1,23 @@
-"""Matching a batch in one Spark job, in either physical plan.
+"""Matching a batch, in either physical plan: in one Spark job or, if it is small, in the driver.
 
 If the index is partitioned, events are routed to the workers that may hold a match, and matched there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from roamcast.journal.port import JournalReader, RecordReader
 from roamcast.journal.records import EVENT, FORWARDED, add_home_column
 from roamcast.match.port import Events
 from roamcast.pipeline.schemas import MATCHED_SCHEMA, ROUTED_SCHEMA, spark_schema
+from roamcast.pipeline.state.control import OffsetRanges
 from roamcast.pipeline.state.index_state import Shard
 from roamcast.pipeline.state.load import LoadRows
 from roamcast.pipeline.state.lookups import Integers, KeyRows, TableLookup
@@ -32,30 +35,83 @@ from roamcast.pipeline.tasks.match import (
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["gather_matches", "match_events", "match_shards", "route_events"]
+__all__ = [
+    "OffsetRange", "gather_matches", "match_events", "match_here", "match_journal", "match_shards", "route_events",
+    "split_ranges",
+]  # fmt: skip
 
 Batches: TypeAlias = Iterator[pa.RecordBatch]
+
+# A task costs more than reading this many records or segments, so smaller batches are not split.
+_RECORDS_PER_TASK: Final = 25_000
+_SEGMENTS_PER_TASK: Final = 500
 
 _MATCHED_KINDS: Final = pa.array([EVENT, FORWARDED])
 _ABSENT: Final = ("kind", "home", "entity", "seq", "time", "complete", "bindings")
 
 
-def match_events(records: DataFrame, context: MatchContext) -> pa.Table:
+class OffsetRange(NamedTuple):
+    """The offsets of one node that one task reads: after < offset <= through."""
+
+    node: str
+    after: int
+    through: int
+
+
+def split_ranges(journal: JournalReader, ranges: OffsetRanges) -> list[OffsetRange]:
+    """Divide the offsets of a batch among tasks."""
+    split: list[OffsetRange] = []
+    for node, (after, through) in ranges.items():
+        begin = after or journal.first_offset(node) - 1  # a new node starts with the first record that it still has
+        segments = journal.segment_count(node, begin, through)
+        tasks = max(-(-max(through - begin, 0) // _RECORDS_PER_TASK), -(-segments // _SEGMENTS_PER_TASK))
+        bounds = [begin + (through - begin) * task // max(tasks, 1) for task in range(tasks + 1)]
+        split += [OffsetRange(node, first, last) for first, last in pairwise(bounds)]
+    return split
+
+
+def match_journal(
+    spark: SparkSession, journal: RecordReader, ranges: Sequence[OffsetRange], context: MatchContext
+) -> pa.Table:
+    """Match the events in these ranges of the journal, as `match_events` does. The tasks that match read them."""
+
+    def read(tasks: Batches) -> Batches:
+        for batch in tasks:
+            for task in batch["id"].to_pylist():
+                yield from journal.read(*ranges[task])
+
+    return match_events(spark.range(0, len(ranges), 1, len(ranges)), context, read)
+
+
+def match_events(rows: DataFrame, context: MatchContext, read: Callable[[Batches], Batches] = iter) -> pa.Table:
     """Match the events of a batch in one Spark job: a row of MATCHED_SCHEMA for each event.
 
-    If the index is partitioned, what does not need it is done where the events are read. Only events that may match
-    go to the workers that hold those subscriptions.
+    `read` turns rows into records of the journal, in the tasks; by default, the rows are records. If the index is
+    partitioned, what does not need it is done where the events are read. Only events that may match go to the workers
+    that hold those subscriptions.
     """
     schema = spark_schema(MATCHED_SCHEMA)
+    match = match_records(context if context.sharded is None else context.for_bindings())
+    events = rows.mapInArrow(lambda batches: match(read(batches)), schema)
     if context.sharded is None:
-        return records.mapInArrow(match_records(context), schema).toArrow()
-    events = records.mapInArrow(match_records(context.for_bindings()), schema)
-    routed = records.mapInArrow(route_events(context), spark_schema(ROUTED_SCHEMA))
+        return events.toArrow()
+    route = route_events(context)
+    routed = rows.mapInArrow(lambda batches: route(read(batches)), spark_schema(ROUTED_SCHEMA))
     by_worker = routed.repartitionById(len(context.sharded.shards), "worker")
     matches = by_worker.mapInArrow(match_shards(context), schema)
     return gather_matches(events.union(matches).toArrow(), context.open_subscriptions())
+
+
+def match_here(records: Iterable[pa.RecordBatch], context: MatchContext) -> pa.Table:
+    """Match the events of a batch in this process: the rows of `match_events`, from the same functions."""
+    if context.sharded is None:
+        return pa.Table.from_batches(match_records(context)(iter(records)), MATCHED_SCHEMA)
+    batches = list(records)
+    events = match_records(context.for_bindings())(iter(batches))
+    matches = match_shards(context)(route_events(context)(iter(batches)))
+    return gather_matches(pa.Table.from_batches([*events, *matches], MATCHED_SCHEMA), context.open_subscriptions())
 
 
 def route_events(context: MatchContext) -> Callable[[Batches], Batches]:

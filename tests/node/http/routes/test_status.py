@@ -50,12 +50,16 @@ def test_metrics_have_the_pipelines_last_batch(node: RunningNode) -> None:
     figures = {
         "postings_scanned": 30, "matches": 4, "segments": 2, "state_bytes": 5000, "moving_regions": 7, "other": 1
     }  # fmt: skip
-    Outbox(node.data / "outbox").write_status(PipelineStatus("p", 2, {}, figures, {"control": 0.25, "match": 0.5}))
+    steps = {"control": 0.25, "match": 0.5}
+    status = PipelineStatus("p", 2, {}, figures, steps, batches_by_jobs=5, batches_here=6)
+    Outbox(node.data / "outbox").write_status(status)
     until(lambda: "roamcast_pipeline_segments 2.0" in node.http.get("/metrics").text, "the card to be seen")
     assert metric(node, "roamcast_pipeline_postings_scanned_per_match") == 7.5
     assert metric(node, "roamcast_pipeline_state_bytes") == 5000
     assert metric(node, "roamcast_pipeline_moving_regions") == 7
     assert metric(node, 'roamcast_pipeline_step_seconds{step="match"}') == 0.5
+    assert metric(node, 'roamcast_pipeline_batches_total{by="job"}') == 5
+    assert metric(node, 'roamcast_pipeline_batches_total{by="driver"}') == 6
 
 
 def test_metrics_have_shards_and_categories(node: RunningNode) -> None:
