@@ -98,8 +98,8 @@ class Ranges:
 
         Numbers may be in any order; sorted ones are fastest. Raises InputError if one is out of bounds.
         """
-        if len(numbers) == 1 and numbers[0] not in self:  # the usual case in a batch with many receivers
-            return self.add(numbers[0]), [True]
+        if self._is_new_run(numbers):  # the usual case
+            return self.add_range(numbers[0], numbers[-1]), [True] * len(numbers)
         order = sorted(range(len(numbers)), key=numbers.__getitem__)
         new = [False] * len(numbers)
         added: list[Span] = []
@@ -112,6 +112,12 @@ class Ranges:
                 added.append((number, number))
             last = number
         return self.union(Ranges(_coalesce(added))) if added else self, new
+
+    def _is_new_run(self, numbers: Sequence[int]) -> bool:
+        """Whether these are consecutive rising numbers, none of which is in the set."""
+        if not numbers or list(numbers) != list(range(numbers[0], numbers[0] + len(numbers))):
+            return False
+        return bisect_left(self._spans, numbers[0], key=_last) == bisect_right(self._spans, numbers[-1], key=_first)
 
     def to_text(self) -> str:
         """Format the set, such as `1-5,7`; empty for the empty set."""

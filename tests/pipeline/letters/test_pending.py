@@ -47,9 +47,9 @@ def subscription_row(number: int, body: SubscriptionBody, **more: Any) -> dict[s
     return {"node": "local", "since": number, "id": f"s{number}", "subscriber": "ann", **spec, **more}
 
 
-def why(body: SubscriptionBody) -> str:
+def why(folder: Path, body: SubscriptionBody) -> str:
     """Why an event matched a subscription."""
-    subscriptions = pa.Table.from_pylist([subscription_row(1, body)], SUBSCRIPTIONS.schema)
+    subscriptions = lookup(folder, SUBSCRIPTIONS, [subscription_row(1, body)])
     (text,) = letters_of_matches(events_table({"time": 5, "event": "{}", "subscriptions": [0]}), subscriptions)[
         "why"
     ].to_pylist()
@@ -66,9 +66,9 @@ def why(body: SubscriptionBody) -> str:
         (None, (), ""),
     ],
 )
-def test_why_names_box_and_terms(box: Box | None, terms: tuple[str, ...], text: str) -> None:
+def test_why_names_box_and_terms(tmp_path: Path, box: Box | None, terms: tuple[str, ...], text: str) -> None:
     """As they were subscribed."""
-    assert why(SubscriptionBody(box, terms)) == text
+    assert why(tmp_path, SubscriptionBody(box, terms)) == text
 
 
 @pytest.mark.parametrize(
@@ -86,14 +86,14 @@ def test_why_names_box_and_terms(box: Box | None, terms: tuple[str, ...], text: 
         ('&location in box(0, 0, 1, 1) and &owner = "x."', 'in box(0, 0, 1, 1), &owner = x.'),
     ],
 )  # fmt: skip
-def test_why_names_all_conditions(text: str, expected: str) -> None:
+def test_why_names_all_conditions(tmp_path: Path, text: str, expected: str) -> None:
     """All conditions on the event, without Every and life-control."""
     query = check(parse(f"Select all() Where {text}"))
     body = SubscriptionBody.of(query, Places({"p": shapely.box(0, 0, 1, 1)}), GEOGRAPHIC)
-    assert why(body) == expected
+    assert why(tmp_path, body) == expected
 
 
-def test_a_match_is_a_pending_letter() -> None:
+def test_a_match_is_a_pending_letter(tmp_path: Path) -> None:
     """One for each pair of event and subscription, in this order."""
     rows = [
         subscription_row(4, SubscriptionBody(None, ("a",))),
@@ -104,7 +104,7 @@ def test_a_match_is_a_pending_letter() -> None:
         {"time": 6},
         {"time": 7, "event": '{"e":3}', "subscriptions": [1], "node": "north"},
     )
-    letters = letters_of_matches(events, pa.Table.from_pylist(rows, SUBSCRIPTIONS.schema))
+    letters = letters_of_matches(events, lookup(tmp_path, SUBSCRIPTIONS, rows))
     assert letters.schema.equals(PENDING_SCHEMA)
     assert [tuple(letter.values()) for letter in letters.to_pylist()] == [
         ("local", 1, 5, '{"e":1}', None, "south", "bob", "s7", 9, 'has "b"', None),
@@ -158,7 +158,7 @@ def test_times_of_the_years_1_to_9999_can_be_formatted(tmp_path: Path, time: int
 def test_without_matches_there_are_no_letters(tmp_path: Path) -> None:
     """With and without events."""
     for events in (events_table(), events_table({"time": 5})):
-        assert letters_of_matches(events, SUBSCRIPTIONS.schema.empty_table()).equals(PENDING_SCHEMA.empty_table())
+        assert letters_of_matches(events, lookup(tmp_path, SUBSCRIPTIONS)).equals(PENDING_SCHEMA.empty_table())
         assert letters_of_bindings(events, lookup(tmp_path, BINDINGS)).equals(PENDING_SCHEMA.empty_table())
         assert letters_of_initial_bindings([], events, lookup(tmp_path, SOURCES)).equals(PENDING_SCHEMA.empty_table())
 

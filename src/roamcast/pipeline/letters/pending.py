@@ -32,6 +32,10 @@ EventRow: TypeAlias = Mapping[str, Any]
 LastSent: TypeAlias = Mapping[tuple[str, str], int]
 """By (office, subscription): the time of the last event that was sent."""
 
+_LETTER_COLUMNS: Final = ("node", "subscriber", "id", "every")
+_DESCRIBED: Final = (
+    "min_x", "min_y", "max_x", "max_y", "terms", "circle", "place", "source", "on", "moving_radius",
+)  # fmt: skip
 _EVENT_COLUMNS: Final = ["node", "home", "entity", "offset", "seq", "time", "event", "attributes"]
 
 
@@ -39,7 +43,7 @@ def letters_of_matches(events: pa.Table, subscriptions: TableLookup) -> pa.Table
     """The letters of plan match. `events` has MATCHED_SCHEMA; its lists are rows of `subscriptions`."""
     lists = events["subscriptions"].combine_chunks()
     distinct = pc.list_flatten(lists).dictionary_encode()
-    rows = subscriptions.take(distinct.dictionary.to_numpy())
+    rows = subscriptions.take(distinct.dictionary.to_numpy(), (*_LETTER_COLUMNS, *_DESCRIBED))
     whys = _describe_matches(rows)
     return _letters(events, lists, rows.take(distinct.indices), whys.take(distinct.indices))
 
@@ -223,7 +227,12 @@ def _letters(events: pa.Table, lists: pa.ListArray, rows: pa.Table, whys: pa.Arr
 def _describe_matches(rows: pa.Table) -> pa.Array:
     """Why events match each of these rows of SUBSCRIPTIONS. Nobody reads that of a link, so it is not described."""
     is_described = pc.invert(pc.starts_with(rows["subscriber"].combine_chunks(), LINK))
-    descriptions = [describe_match(row) for row in rows.filter(is_described).to_pylist()]
+    described = rows.filter(is_described)
+    columns = (described[name].to_pylist() for name in ("subscriber", *_DESCRIBED))
+    descriptions = [
+        describe_match(dict(zip(("subscriber", *_DESCRIBED), values, strict=True)))
+        for values in zip(*columns, strict=True)
+    ]
     whys = pa.repeat(pa.scalar(FORWARDED), rows.num_rows)
     return pc.replace_with_mask(whys, is_described, pa.array(descriptions, pa.string()))
 
