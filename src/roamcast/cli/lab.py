@@ -25,15 +25,35 @@ bench = typer.Typer(no_args_is_help=True, help="Run benchmarks. Run nothing else
 @bench.command()
 def pipeline(
     rate: Annotated[list[int] | None, typer.Option(min=1, help="Events per second; repeatable.")] = None,
-    seconds: Annotated[float, typer.Option(min=1, help="Duration of the measurement at each rate.")] = 30.0,
+    seconds: Annotated[float, typer.Option(min=1, help="Duration of each measurement.")] = 30.0,
+    saturate: Annotated[
+        bool, typer.Option("--saturate", help="Measure the highest rate instead, without growing lag.")
+    ] = False,
+    subscriptions: Annotated[
+        str, typer.Option(help="With --saturate: numbers of subscriptions, separated by commas.")
+    ] = "1000,100000,1000000",
+    letters: Annotated[
+        str, typer.Option(help="With --saturate: letters that an event makes, separated by commas.")
+    ] = "0.1,1,10",
+    body: Annotated[str, typer.Option(help="With --saturate: 'json' (500 events) or 'arrow' (5,000).")] = "json",
     out: OutFile = None,
     as_json: Json = False,
 ) -> None:
-    """Latency from publishing an event to reading its letter, with a real node and pipeline.
+    """Latency from publishing an event to reading its letter, with a real node and pipeline; or the highest rate.
 
     Example: roamcast bench pipeline --rate 1000 --out pipeline.json
+
+    Example: roamcast bench pipeline --saturate --subscriptions 100000 --letters 0.3 --seconds 120
     """
     require("node", "pipeline", "lab")
+    if saturate:
+        from roamcast.lab.bench.saturation import SaturationLoad, bench_saturation, body_format
+
+        counts, shares = _parse_sizes(subscriptions), [_parse_letters(each) for each in letters.split(",")]
+        format = body_format(body)
+        loads = [SaturationLoad(count, share, seconds, body=format) for count in counts for share in shares]
+        _report(bench_saturation(loads, print_line), out, as_json=as_json)
+        return
     from roamcast.lab.bench.pipeline import bench_pipeline
 
     _report(bench_pipeline(rate or [1_000], seconds, print_line), out, as_json=as_json)
@@ -193,6 +213,17 @@ def collect(out: OutFile = None, as_json: Json = False) -> None:
 
     with replications("roamcast bench collect", "local[2]") as replicate:
         _report(bench_collect(print_line, replicate), out, as_json=as_json)
+
+
+def _parse_letters(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not (0 < value <= 1 or (value <= 1_000 and value.is_integer())):
+        hint = "use numbers such as 0.1,1,10: fractions up to 1, or whole numbers up to 1000"
+        raise InputError(f"{text.strip()!r} is not a number of letters", where="--letters", hint=hint)
+    return value
 
 
 def _parse_sizes(text: str) -> list[int]:
