@@ -25,9 +25,10 @@ from roamcast.pipeline.letters.dedupe import dedupe_events
 from roamcast.pipeline.letters.numbers import NumberedLetters
 from roamcast.pipeline.query.batch_state import BatchSettings
 from roamcast.pipeline.query.takeover import take_over_state
-from roamcast.pipeline.schemas import SUBSCRIPTIONS
+from roamcast.pipeline.schemas import SOURCES, SUBSCRIPTIONS
 from roamcast.pipeline.state.manifests import StateFolder
 from roamcast.pipeline.tasks.match import match_records
+from roamcast.ranges import Ranges
 
 Letters = dict[tuple[str, str], list[tuple[int, str, str]]]  # by (office, receiver): (number, event, subscription)
 
@@ -291,7 +292,8 @@ def test_letters_equal_those_of_the_rules(batches: list[list[tuple[str, Record]]
                 rows.append(Placed(node, offsets[node], record))
             interpreter.run(rows)
             numbered.append(stream.run(shuffle.sample(rows, len(rows))).letters)
+        sources = stream.folder.read_table(stream.state.manifest, SOURCES)
     assert letters_of(numbered) == dict(interpreter.letters)
     assert stream.state.manifest.counters.get("subscriptions", 0) == len(interpreter.live)
     assert len(stream.state.manifest.index.leaving) == len(interpreter.leaving)
-    assert sum(len(ranges) for ranges in stream.state.seen.values()) == len(interpreter.seen)
+    assert sum(len(Ranges.from_text(text)) for text in sources["seen"].to_pylist()) == len(interpreter.seen)

@@ -15,7 +15,7 @@ from roamcast.pipeline.state.control import DeadLetter
 from roamcast.pipeline.state.lookups import Truths
 from roamcast.ranges import Ranges
 
-__all__ = ["DedupedEvents", "SourceKey", "dedupe_events"]
+__all__ = ["DedupedEvents", "SourceKey", "dedupe_events", "sources_of"]
 
 MAX_GAPS: Final = 10_000
 """The numbers seen of a source are kept for ever. A source that leaves a gap at each event would slow every batch."""
@@ -42,6 +42,12 @@ class DedupedEvents:
     duplicates: int
     seen: Mapping[SourceKey, Ranges]
     dead_letters: list[DeadLetter] = field(default_factory=list)
+
+
+def sources_of(matched: pa.Table) -> list[SourceKey]:
+    """The sources of these events. `matched` has MATCHED_SCHEMA."""
+    rows = matched.filter(matched["complete"]).group_by(["home", "entity"]).aggregate([])
+    return list(map(SourceKey, rows["home"].to_pylist(), rows["entity"].to_pylist()))
 
 
 def dedupe_events(matched: pa.Table, seen: Mapping[SourceKey, Ranges]) -> DedupedEvents:

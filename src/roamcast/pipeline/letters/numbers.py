@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import orjson
@@ -11,23 +11,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from roamcast.journal.bodies import LINK
+from roamcast.pipeline.schemas import RECEIVERS
 from roamcast.pipeline.state.lookups import Integers
 
-__all__ = ["NumberedLetters", "ReceiverKey", "number_letters", "order_letters"]
+__all__ = ["LastNumbers", "NumberedLetters", "number_letters", "order_letters"]
 
 
-class ReceiverKey(NamedTuple):
-    """The receiver of a letter, and its office."""
-
-    office: str
-    name: str
+LastNumbers: TypeAlias = Callable[[pa.Array, pa.Array], Integers]
+"""For offices and receivers, both in arrays of the same length: the last number of each, 0 if there is none."""
 
 
 class NumberedLetters(NamedTuple):
-    """Letters by office, and the last number of each receiver with new letters."""
+    """Letters by office, and rows of RECEIVERS: the last number of each receiver with new letters."""
 
     by_office: Mapping[str, pa.Table]
-    last_numbers: Mapping[ReceiverKey, int]
+    receivers: pa.Table
 
 
 def order_letters(pending: pa.Table) -> pa.Table:
@@ -48,23 +46,20 @@ def order_letters(pending: pa.Table) -> pa.Table:
     return pending.take(pa.array(order))
 
 
-def number_letters(pending: pa.Table, last_numbers: Mapping[ReceiverKey, int]) -> NumberedLetters:
+def number_letters(pending: pa.Table, last_numbers: LastNumbers) -> NumberedLetters:
     """Number letters that are in order. `last_numbers` are those of earlier batches."""
     if not pending.num_rows:
-        return NumberedLetters({}, {})
-    office_codes, offices = _rank(pending["office"])
-    name_codes, names = _rank(pending["receiver"])
-    numbers = np.empty(pending.num_rows, dtype=np.int64)
-    last: dict[ReceiverKey, int] = {}
-    changes = np.flatnonzero((np.diff(office_codes, prepend=-1) != 0) | (np.diff(name_codes, prepend=-1) != 0))
-    for start, stop in zip(changes, [*changes[1:], pending.num_rows], strict=True):
-        receiver = ReceiverKey(offices[office_codes[start]], names[name_codes[start]])
-        base = last_numbers.get(receiver, 0)
-        numbers[start:stop] = np.arange(base + 1, base + 1 + stop - start)
-        last[receiver] = base + int(stop - start)
+        return NumberedLetters({}, RECEIVERS.schema.empty_table())
+    office, offices = _rank(pending["office"])
+    name, _ = _rank(pending["receiver"])
+    first = np.flatnonzero((np.diff(office, prepend=-1) != 0) | (np.diff(name, prepend=-1) != 0))
+    count = np.diff(first, append=pending.num_rows)
+    receivers = pending.select(["office", "receiver"]).take(pa.array(first)).combine_chunks()
+    before = last_numbers(*(receivers.column(key).combine_chunks() for key in RECEIVERS.keys))
+    numbers = np.arange(1, pending.num_rows + 1) + np.repeat(before - first, count)
     letters = pa.table({"receiver": pending["receiver"], "number": numbers, "body": _bodies(pending)})
-    by_office = {name: letters.filter(pa.array(office_codes == code)) for code, name in enumerate(offices)}
-    return NumberedLetters(by_office, last)
+    by_office = {name: letters.filter(pa.array(office == code)) for code, name in enumerate(offices)}
+    return NumberedLetters(by_office, receivers.append_column(RECEIVERS.schema.field("last"), pa.array(before + count)))
 
 
 def _rank(column: pa.ChunkedArray, key: Callable[[str], Any] = str) -> tuple[Integers, list[str]]:

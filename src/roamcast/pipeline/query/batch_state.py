@@ -6,10 +6,10 @@ state, `commit` publishes that state. Until then the batch has no effect and may
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from roamcast.match.index.term_statistics import TermStatistics
 from roamcast.model import NO_END
-from roamcast.pipeline.letters.dedupe import DedupedEvents, SourceKey, dedupe_events
-from roamcast.pipeline.letters.numbers import NumberedLetters, ReceiverKey, number_letters, order_letters
+from roamcast.pipeline.letters.dedupe import DedupedEvents, SourceKey, dedupe_events, sources_of
+from roamcast.pipeline.letters.numbers import NumberedLetters, number_letters, order_letters
 from roamcast.pipeline.letters.pending import (
     LastSent,
     join_links,
@@ -41,7 +41,7 @@ from roamcast.pipeline.state.changes import ControlChanges, apply_records_in_bul
 from roamcast.pipeline.state.control import ControlRecords, DeadLetter
 from roamcast.pipeline.state.index_state import IndexState, assign_handles
 from roamcast.pipeline.state.load import LoadRows
-from roamcast.pipeline.state.lookups import TableLookup, Truths
+from roamcast.pipeline.state.lookups import Integers, TableLookup, Truths
 from roamcast.pipeline.state.manifests import Manifest, StateFolder
 from roamcast.pipeline.state.moving_regions import MovingRegionState, MovingRegionsUpdate, read_positions
 from roamcast.pipeline.state.partitioning import (
@@ -113,7 +113,7 @@ class BatchResult(NamedTuple):
 
 
 class BatchState:
-    """Keeps in memory what every batch needs: numbers seen of each source, and last numbers of each receiver."""
+    """The state between two batches. What it says of sources and receivers is looked up for those of a batch."""
 
     def __init__(self, folder: StateFolder, manifest: Manifest, settings: BatchSettings | None = None) -> None:
         self.manifest = manifest
@@ -122,13 +122,6 @@ class BatchState:
         self._term_statistics = TermStatistics()  # of events since the start; it only affects speed
         self._policy: ShardPolicy | None = None  # of the manifest, unless a batch has it
         self._regions = folder.open_regions(manifest)
-        sources, receivers, expired = (
-            folder.read_table(manifest, table) for table in (SOURCES, RECEIVERS, EXPIRED_BINDINGS)
-        )
-        self.seen = dict(zip(_source_keys(sources), map(Ranges.from_text, sources["seen"].to_pylist()), strict=True))
-        names = map(ReceiverKey, receivers["office"].to_pylist(), receivers["receiver"].to_pylist())
-        self.last_numbers = dict(zip(names, receivers["last"].to_pylist(), strict=True))
-        self.expired = dict(zip(_source_keys(expired), expired["end"].to_pylist(), strict=True))
 
     def prepare(self, control: ControlRecords, batch: int) -> PreparedBatch:
         """Apply the control records of a batch. The context says what its events are matched with."""
@@ -169,8 +162,8 @@ class BatchState:
         `matched` has MATCHED_SCHEMA: the events of the batch, as tasks matched them with the prepared context.
         """
         context, changes = prepared.context, prepared.changes
-        events = dedupe_events(matched, self.seen)
-        late = _late_events(events.fresh, self.expired | prepared.expired)
+        events = dedupe_events(matched, self._seen(sources_of(matched)))
+        late = self._late_events(events.fresh, prepared.expired)
         bindings, sources = context.open_bindings(), self._lookup(SOURCES)
         earlier = pa.concat_tables([events.fresh, events.last_known])
         pending = pa.concat_tables(
@@ -183,7 +176,7 @@ class BatchState:
         )
         pending = order_letters(join_links(pending))
         kept, last_sent = throttle(pending, self._last_sent(pending, changes.removed), changes.removed)
-        letters = number_letters(kept, self.last_numbers)
+        letters = number_letters(kept, self._last_numbers)
         dead_letters = sorted([*changes.dead_letters, *events.dead_letters])
         growth = {
             "events": events.fresh.num_rows,
@@ -206,7 +199,7 @@ class BatchState:
                 EXPIRED_BINDINGS.name: self._push(EXPIRED_BINDINGS, _expired_rows(prepared.expired)),
                 SOURCES.name: self._push(SOURCES, self._source_rows(events)),
                 LAST_SENT.name: self._push(LAST_SENT, _last_sent_rows(last_sent), _of_removed),
-                RECEIVERS.name: self._push(RECEIVERS, _receiver_rows(letters)),
+                RECEIVERS.name: self._push(RECEIVERS, letters.receivers),
             },
             index=self._learn(prepared, matched, load, counters["events"]),
             counters=counters,
@@ -231,9 +224,42 @@ class BatchState:
         self.manifest = result.manifest
         self._policy = result.policy
         self._regions = result.regions
-        self.seen.update(result.events.seen)
-        self.last_numbers.update(result.letters.last_numbers)
-        self.expired.update(result.expired)
+
+    def _seen(self, sources: Sequence[SourceKey]) -> dict[SourceKey, Ranges]:
+        """The numbers seen of these sources in earlier batches."""
+        found = self._find(SOURCES, "seen", sources)
+        return {source: Ranges.from_text(text) for source, text in found.items()}
+
+    def _late_events(self, fresh: pa.Table, expired: dict[SourceKey, int]) -> list[DeadLetter]:
+        """Events that matched no binding, and whose source had bindings at that time that have been deleted.
+
+        Plan match has processed them; they are dead letters of plan bind only. `expired` is what this batch deleted.
+        """
+        if not expired and not self.manifest.parts(EXPIRED_BINDINGS.name):
+            return []
+        unbound = fresh.filter(pc.equal(pc.list_value_length(fresh["bindings"]), 0))
+        ends = self._find(EXPIRED_BINDINGS, "end", sources_of(unbound)) | expired
+        columns = (unbound[name].to_pylist() for name in ("node", "offset", "home", "entity", "time"))
+        return [
+            DeadLetter(node, offset, _LATE)
+            for node, offset, home, entity, time in zip(*columns, strict=True)
+            if time < ends.get(SourceKey(home, entity), time)
+        ]
+
+    def _find(self, table: StateTable, column: str, sources: Sequence[SourceKey]) -> dict[SourceKey, Any]:
+        """What a table with rows of sources has in a column, for those of these sources that it has."""
+        if not sources or not self.manifest.parts(table.name):
+            return {}
+        lookup = self._lookup(table)
+        pairs = lookup.find(table.keys, [pa.array(part, pa.string()) for part in zip(*sources, strict=True)])
+        values = lookup.take(pairs.row, (column,))[column].to_pylist()
+        return {sources[number]: value for number, value in zip(pairs.key.tolist(), values, strict=True)}
+
+    def _last_numbers(self, offices: pa.Array, receivers: pa.Array) -> Integers:
+        lookup, last = self._lookup(RECEIVERS), np.zeros(len(offices), np.int64)
+        pairs = lookup.find(RECEIVERS.keys, (offices, receivers))
+        last[pairs.key] = lookup.take(pairs.row, ("last",))["last"].to_numpy()
+        return last
 
     def _lookup(self, table: StateTable) -> TableLookup:
         return self._folder.open_rows(self.manifest).lookup(table)
@@ -263,8 +289,10 @@ class BatchState:
         end = pc.fill_null(rows["end"], NO_END).to_numpy()
         is_expired: Truths = end < np.array(horizons, np.int64)[encoded.indices.to_numpy()]
         deleted = rows.filter(pa.array(is_expired))
-        for source, time in zip(_source_keys(deleted, "home"), deleted["end"].to_pylist(), strict=True):
-            expired[source] = max(time, expired.get(source, time), self.expired.get(source, time))
+        sources = list(map(SourceKey, deleted["home"].to_pylist(), deleted["source"].to_pylist()))
+        earlier = self._find(EXPIRED_BINDINGS, "end", list(set(sources)))
+        for source, time in zip(sources, deleted["end"].to_pylist(), strict=True):
+            expired[source] = max(time, expired.get(source, time), earlier.get(source, time))
         return is_expired
 
     def _source_rows(self, events: DedupedEvents) -> pa.Table:
@@ -306,27 +334,6 @@ def _left_before(batch: int, rows: pa.Table) -> Truths:
     return left
 
 
-def _late_events(fresh: pa.Table, expired: dict[SourceKey, int]) -> list[DeadLetter]:
-    """Events that matched no binding, and whose source had bindings at that time that have been deleted.
-
-    Plan match has processed them; they are dead letters of plan bind only.
-    """
-    if not expired:
-        return []
-    fresh = fresh.filter(pc.equal(pc.list_value_length(fresh["bindings"]), 0))
-    columns = (fresh[name].to_pylist() for name in ("node", "offset", "home", "entity", "time"))
-    return [
-        DeadLetter(node, offset, _LATE)
-        for node, offset, home, entity, time in zip(*columns, strict=True)
-        if time < expired.get(SourceKey(home, entity), time)
-    ]
-
-
-def _source_keys(rows: pa.Table, home: str = "node") -> list[SourceKey]:
-    """The column `home` has the home of each source: `node` in SOURCES and EXPIRED_BINDINGS."""
-    return list(map(SourceKey, rows[home].to_pylist(), rows["source"].to_pylist()))
-
-
 def _expired_rows(expired: dict[SourceKey, int]) -> pa.Table:
     rows = [{"node": source.home, "source": source.name, "end": end} for source, end in expired.items()]
     return pa.Table.from_pylist(rows, EXPIRED_BINDINGS.schema)
@@ -341,8 +348,3 @@ def _of_removed(rows: pa.Table) -> Truths:
     """Rows of LAST_SENT of subscriptions that were removed."""
     removed: Truths = pc.is_null(rows["last"]).to_numpy()
     return removed
-
-
-def _receiver_rows(letters: NumberedLetters) -> pa.Table:
-    rows = [{"office": to.office, "receiver": to.name, "last": last} for to, last in letters.last_numbers.items()]
-    return pa.Table.from_pylist(rows, RECEIVERS.schema)
