@@ -117,7 +117,7 @@ def test_store_of_another_version_is_refused(path: Path) -> None:
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE meta SET value = 'roamcast-store/99' WHERE name = 'schema'")
     connection.close()
-    with pytest.raises(ConflictError, match=r"roamcast-store/99.*roamcast-store/9") as caught:
+    with pytest.raises(ConflictError, match=r"roamcast-store/99.*roamcast-store/10") as caught:
         open_sqlite(path, REGISTRY_FORMAT)
     assert caught.value.hint
 
@@ -134,7 +134,7 @@ def test_visitors_of_another_version_are_refused_with_the_store(path: Path) -> N
         SqlVisitors(open_sqlite(path, REGISTRY_FORMAT))
 
 
-FORMATS = {"roamcast-store/9": "f7b3fe9fa119b75c", "roamcast-office/4": "ead84206e99f8f3f"}
+FORMATS = {"roamcast-store/10": "2a5bf1cd69536633", "roamcast-office/4": "ead84206e99f8f3f"}
 
 
 @pytest.mark.parametrize("kind", [REGISTRY_FORMAT, OFFICE_FORMAT], ids=lambda kind: kind.name)

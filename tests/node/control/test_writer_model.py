@@ -223,7 +223,7 @@ def moving_regions(world: World) -> dict[str, tuple[float, float] | None]:
 def recomputed(world: World) -> Any:
     """The statuses by a new binder that gets only the current state."""
     binder = Binder(PLANAR, world.places)
-    messages = [registration(entity) for entity in world.registry.entities()]
+    messages = [message for entity in world.registry.entities() if (message := registration(entity)) is not None]
     wanted = [
         Subscribed(s.id, s.subscriber, world.queries.stored(s).query)
         for s in world.registry.subscriptions_with_lifecycle()

@@ -12,8 +12,8 @@ from roamcast.bind.lcesm.messages import Bound, StateChanged, SubscriptionState,
 from roamcast.journal.records import Record
 from roamcast.model import Lifecycle, Position, Subscription
 from roamcast.store.registry.port import (
+    check_id,
     entity_exists,
-    id_retired,
     subscription_exists,
     unknown_entity,
     unknown_source,
@@ -85,8 +85,8 @@ class MemoryRegistry:
     def entities(self) -> list[Entity]:
         return [entity for _, entity in sorted(self._tables.entities.items())]
 
-    def retired(self, id: str) -> EntityKind | None:
-        return self._tables.retired.get(id)
+    def retired(self, ids: Sequence[str]) -> dict[str, EntityKind]:
+        return {id: self._tables.retired[id] for id in ids if id in self._tables.retired}
 
     def retired_subscribers(self) -> list[str]:
         return sorted(id for id, kind in self._tables.retired.items() if kind == "subscriber")
@@ -229,12 +229,10 @@ def _apply(tables: _Tables, change: Change) -> None:
 
 
 def _add_entity(tables: _Tables, entity: Entity) -> None:
-    hashes = {other.token_hash for other in tables.entities.values()}
+    hashes = {other.token_hash for other in tables.entities.values()} - {None}
     if entity.id in tables.entities or entity.token_hash in hashes:
         raise entity_exists(entity.id)
-    was = tables.retired.get(entity.id)
-    if was is not None and (was, entity.kind) != ("source", "source"):
-        raise id_retired(entity.id, was)
+    check_id(entity.id, entity.kind, tables.retired.get(entity.id))
     tables.retired.pop(entity.id, None)
     tables.entities[entity.id] = replace(entity, attributes=dict(entity.attributes))
 

@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_GROUP = 1_000  # requests, or subscriptions in them
+_GROUP = 1_000  # requests, or subscriptions and entities in them
 _RETRY = 1.0  # seconds
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0  # seconds
 _PRUNE_EVERY = 3600.0  # seconds
@@ -134,7 +134,7 @@ class ControlWriter:
             closed=UnavailableError("the node is stopping", hint="retry when the node is running again"),
             most=_GROUP,
             limit=_GROUP,
-            weight=lambda request: len(request.subscriptions),
+            weight=lambda request: request.weight,
             is_alone=lambda request: request.alone,
             next_due=self._next_due,
         )
@@ -144,12 +144,27 @@ class ControlWriter:
         """Raises ConflictError for a taken id."""
         return self.submit(lambda group: group.register(entity), done_when_stored=True)
 
+    def register_sources(
+        self, gateway: str, sources: Sequence[Entity], *, all_or_none: bool = False
+    ) -> Future[list[Outcome]]:
+        """Register sources that belong to a gateway. For each whether it is new, or the error.
+
+        With `all_or_none` the first error is raised, and none is registered.
+        """
+        return self.submit(
+            lambda group: group.register_sources(gateway, sources, all_or_none=all_or_none), entities=len(sources)
+        )
+
+    def remove_sources(self, gateway: str, ids: Sequence[str]) -> Future[list[str]]:
+        """Remove those of these sources that belong to the gateway; returns their ids."""
+        return self.submit(lambda group: group.remove_sources(gateway, ids), entities=len(ids))
+
     def set_attributes(self, id: str, attributes: dict[str, str | float | bool]) -> Future[Entity]:
         """Replace all attributes; returns the changed entity."""
         return self.submit(lambda group: group.set_attributes(id, attributes))
 
     def set_token(self, id: str, token_hash: str) -> Future[None]:
-        """Replace the token; the previous one is invalid from then on."""
+        """Replace the token; the previous one is invalid from then on. Raises ConflictError for a gateway's source."""
         return self.submit(lambda group: group.set_token(id, token_hash), done_when_stored=True)
 
     def erase_position(self, id: str) -> Future[None]:
@@ -157,7 +172,10 @@ class ControlWriter:
         return self.submit(lambda group: group.erase_position(id), alone=True)
 
     def remove(self, id: str) -> Future[list[str]]:
-        """Remove an entity for good, with its mailbox and subscriptions; returns the ids of the latter."""
+        """Remove an entity for good, with its mailbox and subscriptions; returns the ids of the latter.
+
+        Raises ConflictError for a gateway that has sources.
+        """
         return self.submit(lambda group: group.remove(id))
 
     def move(self, positions: Sequence[Position]) -> Future[int]:
@@ -218,9 +236,10 @@ class ControlWriter:
         alone: bool = False,
         reads: bool = False,
         subscriptions: Sequence[str] = (),
+        entities: int = 0,
     ) -> Future[T]:
         """See `ControlRequest`. Requests of other nodes are in `peer_requests`."""
-        return self._commits.submit(ControlRequest(apply, done_when_stored, alone, reads, subscriptions))
+        return self._commits.submit(ControlRequest(apply, done_when_stored, alone, reads, subscriptions, entities))
 
     def _next_due(self) -> float:
         unfinished = not self._registry_works or self._outbox.behind or self._to_erase

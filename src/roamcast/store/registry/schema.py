@@ -16,7 +16,7 @@ from roamcast.store.registry.values import Entity
 __all__ = [
     "INCARNATION", "INSERT_SUBSCRIPTION", "LATEST", "PIPELINE", "REGISTRY_FORMAT", "SUBSCRIPTIONS_AMONG", "bindings",
     "control_outbox", "departures", "entities", "entity_of", "entity_row", "meta", "record_of", "record_text",
-    "subscription_of", "subscription_row", "subscriptions", "visitors", "wants",
+    "registered", "subscription_of", "subscription_row", "subscriptions", "visitors", "wants",
 ]  # fmt: skip
 
 # Rows of `meta`.
@@ -26,20 +26,23 @@ INCARNATION = "incarnation"
 
 _tables = MetaData()
 meta = meta_table(_tables)
-REGISTRY_FORMAT = StoreFormat("registry", "roamcast-store/9", _tables, {LATEST: "0"})
+REGISTRY_FORMAT = StoreFormat("registry", "roamcast-store/10", _tables, {LATEST: "0"})
 
 entities = Table(
     "entities",
     _tables,
     Column("id", SortedText, primary_key=True),
     Column("kind", SortedText, nullable=False),
-    Column("token_hash", SortedText, unique=True),  # null once the entity is removed
+    Column("token_hash", SortedText, unique=True),  # null once the entity is removed, and if it has a gateway
     Column("attributes", SortedText, nullable=False),  # JSON object
     Column("x", Double),
     Column("y", Double),
     Column("time", BigInteger),
     Column("sequence_bound", BigInteger, nullable=False),
+    Column("gateway", SortedText),  # that the source belongs to; null once it is removed
 )
+registered = entities.c.token_hash.is_not(None) | entities.c.gateway.is_not(None)
+"""An entity that is not removed."""
 
 subscriptions = Table(
     "subscriptions",
@@ -131,12 +134,13 @@ def entity_row(entity: Entity) -> dict[str, Any]:
         "x": position.x if position else None,
         "y": position.y if position else None,
         "time": position.time if position else None,
+        "gateway": entity.gateway,
     }
 
 
 def entity_of(row: Row[Any]) -> Entity:
     position = None if row.time is None else Position(row.id, row.x, row.y, row.time)
-    return Entity(row.id, row.kind, row.token_hash, orjson.loads(row.attributes), position)
+    return Entity(row.id, row.kind, row.token_hash, orjson.loads(row.attributes), position, row.gateway)
 
 
 # Statements for `Session`, with all columns in their order.

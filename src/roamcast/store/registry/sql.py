@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Engine, Row, Select, func, select, tuple_
+from sqlalchemy import ColumnElement, Connection, Engine, Row, Select, func, not_, select, tuple_
 
 from roamcast.bind.lcesm.messages import Bound
 from roamcast.errors import CorruptionError, StorageError
@@ -30,6 +30,7 @@ from roamcast.store.registry.schema import (
     entity_of,
     meta,
     record_of,
+    registered,
     subscription_of,
     subscriptions,
     wants,
@@ -84,20 +85,21 @@ class SqlRegistry:
             return last_ticket
 
     def entity(self, id: str) -> Entity:
-        rows = self._rows(select(entities).filter_by(id=id).where(_registered))
+        rows = self._rows(select(entities).filter_by(id=id).where(registered))
         if not rows:
             raise unknown_entity(id)
         return entity_of(rows[0])
 
     def entities(self) -> list[Entity]:
-        return [entity_of(row) for row in self._rows(select(entities).where(_registered).order_by(entities.c.id))]
+        return [entity_of(row) for row in self._rows(select(entities).where(registered).order_by(entities.c.id))]
 
-    def retired(self, id: str) -> EntityKind | None:
-        with read_transaction(self._engine) as connection:
-            return connection.scalar(select(entities.c.kind).filter_by(id=id, token_hash=None))
+    def retired(self, ids: Sequence[str]) -> dict[str, EntityKind]:
+        query = select(entities.c.id, entities.c.kind).where(not_(registered))
+        queries = (query.where(entities.c.id.in_(chunk)) for chunk in chunked(ids))
+        return {row.id: row.kind for row in self._rows(*queries)}
 
     def retired_subscribers(self) -> list[str]:
-        query = select(entities.c.id).filter_by(kind="subscriber", token_hash=None).order_by(entities.c.id)
+        query = select(entities.c.id).filter_by(kind="subscriber").where(not_(registered)).order_by(entities.c.id)
         return [row.id for row in self._rows(query)]
 
     def sequence_bound(self, source: str) -> int:
@@ -105,7 +107,7 @@ class SqlRegistry:
             return connection.scalar(select(entities.c.sequence_bound).filter_by(id=source)) or 1
 
     def raise_sequence_bound(self, source: str, bound: int) -> None:
-        of_source = select(entities.c.sequence_bound).filter_by(id=source, kind="source").where(_registered)
+        of_source = select(entities.c.sequence_bound).filter_by(id=source, kind="source").where(registered)
         with self._writing() as connection:
             current = connection.scalar(of_source)
             if current is None:
@@ -215,9 +217,6 @@ class SqlRegistry:
     def _subscriptions_where(self, condition: ColumnElement[bool]) -> list[Subscription]:
         query = select(subscriptions).where(condition).order_by(subscriptions.c.id)
         return [subscription_of(row) for row in self._rows(query)]
-
-
-_registered = entities.c.token_hash.is_not(None)
 
 
 def _meta(connection: Connection, name: str) -> str | None:
