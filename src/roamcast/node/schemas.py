@@ -29,8 +29,8 @@ from roamcast.validation import DOMAIN, ID, NO_CONTROLS, TOKEN
 
 __all__ = [
     "HIGHEST_SEQ", "AckIn", "ArrivalIn", "AttributesIn", "Domain", "DomainIn", "EntityIn", "EventIn", "FeatureIn",
-    "LetterIn", "Name", "NumbersIn", "PositionIn", "PullIn", "RequestModel", "SceneIn", "SubscriptionIdsIn",
-    "SubscriptionIn",
+    "GatewayIn", "LetterIn", "Name", "NumbersIn", "PositionIn", "PullIn", "RequestModel", "SceneIn",
+    "SubscriptionIdsIn", "SubscriptionIn",
 ]  # fmt: skip
 
 HIGHEST_SEQ = 2**53 - 1
@@ -169,8 +169,16 @@ class EntityIn(_Located):
     """A source or subscriber to register.
 
     `token` is a random one that the caller has chosen and stored; then the request can be repeated. Otherwise, the node
-    chooses one.
+    chooses one. A source of a gateway has none.
     """
+
+    id: Id
+    attributes: _Attributes = {}
+    token: str | None = Field(default=None, pattern=TOKEN)
+
+
+class GatewayIn(RequestModel):
+    """A gateway to register. For `token` see `EntityIn`."""
 
     id: Id
     attributes: _Attributes = {}

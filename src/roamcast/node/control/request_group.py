@@ -408,9 +408,7 @@ class RequestGroup:
     def _retired(self, ids: Sequence[str]) -> Mapping[str, EntityKind]:
         """The kinds of removed entities that had these ids."""
         removed_in_this_group = {
-            id: entity.kind
-            for id in ids
-            if id in self.entities and (entity := self._cache.find(id)) is not None
+            id: entity.kind for id in ids if id in self.entities and (entity := self._cache.find(id)) is not None
         }
         return {**self._registry.retired(ids), **removed_in_this_group}
 

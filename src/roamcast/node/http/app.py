@@ -26,6 +26,7 @@ from roamcast.node.http.routes import (
     offices,
     peers,
     scene,
+    sources,
     status,
     subscriptions,
 )
@@ -92,7 +93,7 @@ def _routes() -> Sequence[BaseRoute]:
     api = APIRouter(prefix="/v1", generate_unique_id_function=_operation_id)
     busiest_first = (
         mailboxes.router, letters.router, events.router, events.own, demand.router, entities.own, entities.router,
-        subscriptions.router, arrivals.router, offices.router, peers.router, scene.router,
+        sources.router, subscriptions.router, arrivals.router, offices.router, peers.router, scene.router,
     )  # fmt: skip
     for router in busiest_first:
         api.include_router(router)

@@ -147,7 +147,10 @@ class Admission:
         self._last_changes[name] = order
 
     def judge_publish(self, domain: str, id: str, proof: str) -> ProofVerdict:
-        """For the home: whether source `id` made this publish proof for nodes of `domain`. Not a source of a gateway."""
+        """For the home: whether source `id` made this publish proof for nodes of `domain`.
+
+        A source of a gateway has no token to make one from.
+        """
         entity = self._entities.find(id)
         if entity is None or entity.kind != "source" or entity.token_hash is None:
             return ProofVerdict(False)

@@ -121,9 +121,7 @@ def check_id(id: str, kind: EntityKind, former_kind: EntityKind | None) -> None:
     Ids of subscribers are never reused: a new token must not open an old mailbox.
     """
     if former_kind is not None and (former_kind != kind or kind == "subscriber"):
-        raise ConflictError(
-            f"this id belonged to a {former_kind} that was removed", where=id, hint="choose another id"
-        )
+        raise ConflictError(f"this id belonged to a {former_kind} that was removed", where=id, hint="choose another id")
 
 
 def subscription_exists(id: str) -> ConflictError:
