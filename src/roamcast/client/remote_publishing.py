@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from roamcast.client.flow import ApiRequest, Flow, exchange
-from roamcast.errors import InputError, NotFoundError
+from roamcast.errors import InputError, NotFoundError, PermissionDeniedError
 from roamcast.security.tokens import PublishProof
 
 __all__ = ["RemotePublishing"]
@@ -26,7 +26,15 @@ class RemotePublishing:
         if (token := self._token()) is None:
             raise InputError("publishing needs the source's token", where="token", hint="pass token=, or register")
         if domain not in (self._home, *self._urls):
-            self._id = yield from exchange(ApiRequest("GET", "/v1/me"), self._delays, lambda reply: str(reply["id"]))
+            self._id, kind = yield from exchange(
+                ApiRequest("GET", "/v1/me"), self._delays, lambda reply: (str(reply["id"]), reply["kind"])
+            )
+            if kind == "gateway":
+                raise PermissionDeniedError(
+                    f"gateway {self._id} publishes only at its home",
+                    where="domain",
+                    hint="register a source that publishes elsewhere without a gateway, so that it has a token of its own",
+                )
             self._home, self._urls = yield from exchange(
                 ApiRequest("GET", "/v1/offices"),
                 self._delays,
