@@ -203,9 +203,7 @@ def test_columns_share_a_segment_with_records(open_journal: Open, folder: Journa
     ],
     ids=["with-offsets", "without-body", "without-kind"],
 )
-def test_bad_columns_fail_only_their_own_append(
-    open_journal: Open, folder: JournalFolder, bad: pa.RecordBatch
-) -> None:
+def test_bad_columns_fail_only_their_own_append(open_journal: Open, folder: JournalFolder, bad: pa.RecordBatch) -> None:
     journal = open_journal(linger=0.05)
     before, wrong, after = (
         journal.append(to_rows(records(1, "before"))),

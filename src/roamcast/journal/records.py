@@ -126,9 +126,11 @@ def at_offsets(node: str, first_offset: int, rows: pa.RecordBatch) -> pa.RecordB
 
 def to_rows(records: Sequence[Record]) -> pa.RecordBatch:
     """Rows of ROW_SCHEMA in the given order."""
-    columns = list(zip(*records, strict=True)) if records else [()] * len(Record._fields)
-    readings = Record._fields.index("readings")
-    columns[readings] = tuple(None if each is None else list(each.items()) for each in columns[readings])
+    kind, entity, seq, id_, time, x, y, terms, readings, body = (
+        zip(*records, strict=True) if records else ((),) * len(Record._fields)
+    )
+    pairs = [None if each is None else list(each.items()) for each in readings]
+    columns = [kind, entity, seq, id_, time, x, y, terms, pairs, body]
     arrays = [pa.array(list(c), type=f.type) for c, f in zip(columns, ROW_SCHEMA, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=ROW_SCHEMA)
 

@@ -6,7 +6,6 @@ import fcntl
 import os
 from collections.abc import Sequence
 from concurrent.futures import Future
-from itertools import chain, groupby
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,7 +15,7 @@ from roamcast.errors import ConflictError, InputError, RoamcastError, StorageErr
 from roamcast.failures import FailureTracker
 from roamcast.group_commit import GroupCommit, Submission, fail
 from roamcast.journal.reader import LOCK, JournalFolder
-from roamcast.journal.records import ROW_SCHEMA, Records, at_offsets, to_rows
+from roamcast.journal.records import ROW_SCHEMA, Record, Records, at_offsets, to_rows
 from roamcast.journal.segments import encode
 
 __all__ = ["FileJournal", "lock_journal"]
@@ -183,8 +182,17 @@ def _checked(group: Sequence[_Append]) -> tuple[Sequence[_Append], pa.RecordBatc
 
 def _rows(appends: Sequence[Records]) -> pa.RecordBatch:
     batches: list[pa.RecordBatch] = []
-    for is_batch, same in groupby(appends, lambda each: isinstance(each, pa.RecordBatch)):
-        batches += same if is_batch else [to_rows(list(chain.from_iterable(same)))]
+    records: list[Record] = []  # that follow each other
+    for append in appends:
+        if not isinstance(append, pa.RecordBatch):
+            records += append
+            continue
+        if records:
+            batches.append(to_rows(records))
+            records = []
+        batches.append(append)
+    if records:
+        batches.append(to_rows(records))
     rows = _concatenated(batches)
     for field, column in zip(rows.schema, rows.columns, strict=True):
         if not field.nullable and column.null_count:

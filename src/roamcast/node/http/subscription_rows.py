@@ -30,7 +30,7 @@ __all__ = [
 
 NDJSON: Final = "application/x-ndjson"
 SUBSCRIPTION: Final = BodyParser(SubscriptionIn)
-SUBSCRIPTIONS_OPENAPI: Final = BodyParser(SubscriptionIn, bulk="subscriptions").openapi_with(NDJSON)
+SUBSCRIPTIONS_OPENAPI: Final = BodyParser(SubscriptionIn, bulk="subscriptions").openapi_with(NDJSON, {})
 """One subscription, a list, or lines."""
 
 _ID: Final = re.compile(ID)
