@@ -38,13 +38,13 @@ def test_registry_survives_reopening(path: Path) -> None:
     record = Record(SUBSCRIPTION, "ann", id="q", time=1, body="{}")
     registry = SqlRegistry(open_sqlite(path, REGISTRY_FORMAT))
     registry.apply([EntityAdded(entity), SubscriptionAdded(subscription), Bound("q", "s", 9), record], at=9)
-    registry.raise_sequence_bound("s", 77)
+    registry.raise_sequence_bounds({"s": 77})
     registry.set_pipeline("pipe")
     waiting = registry.control_outbox()
     registry.close()
     registry = SqlRegistry(open_sqlite(path, REGISTRY_FORMAT))
     assert registry.entity("s") == entity
-    assert registry.sequence_bound("s") == 77
+    assert registry.sequence_bounds(["s"])["s"] == 77
     assert registry.subscriptions() == [subscription]
     assert registry.live_bindings() == [Bound("q", "s", 9)]
     assert registry.control_outbox() == waiting

@@ -14,7 +14,7 @@ from roamcast.deliver.requests import Deposit, Register, Remove
 from roamcast.errors import StorageError
 from roamcast.journal.bodies import BindingBody
 from roamcast.journal.reader import JournalFolder
-from roamcast.journal.records import Record
+from roamcast.journal.records import Records
 from roamcast.journal.segments import read
 from roamcast.journal.writer import FileJournal
 from roamcast.lab.models.office_store import MemoryOfficeStore
@@ -69,7 +69,7 @@ class Journal(FileJournal):
         self.appends = 0
         self.refusals = 0
 
-    def append(self, records: Sequence[Record], *, urgent: bool = False) -> Future[int]:
+    def append(self, records: Records, *, urgent: bool = False) -> Future[int]:
         if self.refusals:
             self.refusals -= 1
             failed: Future[int] = Future()

@@ -33,7 +33,7 @@ class RemotePublishing:
                 raise PermissionDeniedError(
                     f"gateway {self._id} publishes only at its home",
                     where="domain",
-                    hint="register a source that publishes elsewhere without a gateway, so that it has a token of its own",
+                    hint="register sources that publish elsewhere without a gateway: they need tokens",
                 )
             self._home, self._urls = yield from exchange(
                 ApiRequest("GET", "/v1/offices"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from threading import Lock
@@ -91,15 +91,17 @@ class MemoryRegistry:
     def retired_subscribers(self) -> list[str]:
         return sorted(id for id, kind in self._tables.retired.items() if kind == "subscriber")
 
-    def sequence_bound(self, source: str) -> int:
-        return self._bounds.get(source, 1)
+    def sequence_bounds(self, sources: Sequence[str]) -> dict[str, int]:
+        return {source: self._bounds.get(source, 1) for source in sources}
 
-    def raise_sequence_bound(self, source: str, bound: int) -> None:
+    def raise_sequence_bounds(self, bounds: Mapping[str, int]) -> None:
         with self._lock:
-            entity = self._tables.entities.get(source)
-            if entity is None or entity.kind != "source":
-                raise unknown_source(source)
-            self._bounds[source] = max(bound, self._bounds.get(source, 1))
+            for source in bounds:
+                entity = self._tables.entities.get(source)
+                if entity is None or entity.kind != "source":
+                    raise unknown_source(source)
+            for source, bound in bounds.items():
+                self._bounds[source] = max(bound, self._bounds.get(source, 1))
 
     def subscription(self, id: str) -> Subscription:
         return _subscription(self._tables, id)

@@ -13,7 +13,7 @@ from roamcast.node.control.request_group import Outcome
 from roamcast.node.http.errors import error_json
 from roamcast.node.validation_errors import MalformedError, list_length_error
 
-__all__ = ["CHUNK", "NDJSON", "Row", "accept_each", "add_rows", "is_bulk", "media_type_of", "read_json", "read_rows"]
+__all__ = ["CHUNK", "NDJSON", "Row", "accept_each", "add_rows", "is_bulk", "read_json", "read_rows"]
 
 NDJSON: Final = "application/x-ndjson"
 CHUNK: Final = 1_000
@@ -23,10 +23,6 @@ Row = Any
 """A JSON value, or bytes that are not JSON."""
 
 T = TypeVar("T")
-
-
-def media_type_of(content_type: str) -> str:
-    return content_type.partition(";")[0].strip().lower()
 
 
 def is_bulk(body: bytes, media_type: str) -> bool:

@@ -99,7 +99,7 @@ async def _source_or_gateway(caller: AnyCaller) -> Caller:
 async def _publisher(request: Request, node: TheNode, credentials: _Credentials) -> Caller | RemoteSource:
     proof = PublishProof.parse(credentials.credentials) if credentials else None
     if proof is None or proof.home == node.settings.domain:
-        return await _source(await _caller(request, node, credentials))
+        return await _source_or_gateway(await _caller(request, node, credentials))
     if (source := node.remote_sources.known(proof)) is not None:
         return source
     check_rate(request, node)

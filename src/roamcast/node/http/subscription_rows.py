@@ -26,7 +26,7 @@ from roamcast.validation import ID
 __all__ = ["SUBSCRIPTION", "SUBSCRIPTIONS_OPENAPI", "AcceptedRow", "accept_rows", "new_id", "read_row", "read_simple"]
 
 SUBSCRIPTION: Final = BodyParser(SubscriptionIn)
-SUBSCRIPTIONS_OPENAPI: Final = BodyParser(SubscriptionIn, bulk="subscriptions").openapi_with(NDJSON)
+SUBSCRIPTIONS_OPENAPI: Final = BodyParser(SubscriptionIn, bulk="subscriptions").openapi_with(NDJSON, {})
 """One subscription, a list, or lines."""
 
 _ID: Final = re.compile(ID)

@@ -48,11 +48,11 @@ class RegistryStore(Protocol):
     def retired_subscribers(self) -> list[str]:
         """The ids of removed subscribers. They are never reused: a new token must not open an old mailbox."""
 
-    def sequence_bound(self, source: str) -> int:
-        """An upper bound: every sequence number the source has used here is lower. 1 if it has used none."""
+    def sequence_bounds(self, sources: Sequence[str]) -> dict[str, int]:
+        """For each source an upper bound: every sequence number it has used here is lower. 1 if it has used none."""
 
-    def raise_sequence_bound(self, source: str, bound: int) -> None:
-        """Never lowers it. Raises NotFoundError for an unknown source."""
+    def raise_sequence_bounds(self, bounds: Mapping[str, int]) -> None:
+        """Raise those of many sources, all or none. Never lowers one. Raises NotFoundError for an unknown source."""
 
     def subscription(self, id: str) -> Subscription:
         """Raises NotFoundError."""

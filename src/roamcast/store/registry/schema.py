@@ -14,9 +14,10 @@ from roamcast.store.engine import BigSerial, SortedText, StoreFormat, meta_table
 from roamcast.store.registry.values import Entity
 
 __all__ = [
-    "INCARNATION", "INSERT_SUBSCRIPTION", "LATEST", "PIPELINE", "REGISTRY_FORMAT", "SUBSCRIPTIONS_AMONG", "bindings",
-    "control_outbox", "departures", "entities", "entity_of", "entity_row", "meta", "record_of", "record_text",
-    "registered", "subscription_of", "subscription_row", "subscriptions", "visitors", "wants",
+    "BOUNDS_AMONG", "BOUNDS_OF_SOURCES", "INCARNATION", "INSERT_SUBSCRIPTION", "LATEST", "PIPELINE", "RAISE_BOUND",
+    "REGISTRY_FORMAT", "SUBSCRIPTIONS_AMONG", "bindings", "control_outbox", "departures", "entities", "entity_of",
+    "entity_row", "meta", "record_of", "record_text", "registered", "subscription_of", "subscription_row",
+    "subscriptions", "visitors", "wants",
 ]  # fmt: skip
 
 # Rows of `meta`.
@@ -144,6 +145,11 @@ def entity_of(row: Row[Any]) -> Entity:
 
 
 # Statements for `Session`, with all columns in their order.
+BOUNDS_AMONG: Final = "SELECT id, sequence_bound FROM entities WHERE id IN"
+BOUNDS_OF_SOURCES: Final = """
+    SELECT id, sequence_bound FROM entities
+    WHERE kind = 'source' AND (token_hash IS NOT NULL OR gateway IS NOT NULL) AND id IN"""
+RAISE_BOUND: Final = "UPDATE entities SET sequence_bound = ? WHERE id = ?"
 SUBSCRIPTIONS_AMONG: Final = """
     SELECT id, subscriber, text, body, accepted, places, state, why, since, was_active, has_moving_region, source, cell
     FROM subscriptions WHERE id IN"""

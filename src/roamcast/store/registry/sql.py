@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import Lock
 from typing import Any
@@ -19,9 +19,12 @@ from roamcast.store.location import REGISTRY_FILE, StoreLocation
 from roamcast.store.registry.changes import apply_changes
 from roamcast.store.registry.port import unknown_entity, unknown_source, unknown_subscription
 from roamcast.store.registry.schema import (
+    BOUNDS_AMONG,
+    BOUNDS_OF_SOURCES,
     INCARNATION,
     LATEST,
     PIPELINE,
+    RAISE_BOUND,
     REGISTRY_FORMAT,
     SUBSCRIPTIONS_AMONG,
     bindings,
@@ -102,18 +105,19 @@ class SqlRegistry:
         query = select(entities.c.id).filter_by(kind="subscriber").where(not_(registered)).order_by(entities.c.id)
         return [row.id for row in self._rows(query)]
 
-    def sequence_bound(self, source: str) -> int:
+    def sequence_bounds(self, sources: Sequence[str]) -> dict[str, int]:
         with read_transaction(self._engine) as connection:
-            return connection.scalar(select(entities.c.sequence_bound).filter_by(id=source)) or 1
+            return dict.fromkeys(sources, 1) | dict(Session(connection).rows_among(BOUNDS_AMONG, sources))
 
-    def raise_sequence_bound(self, source: str, bound: int) -> None:
-        of_source = select(entities.c.sequence_bound).filter_by(id=source, kind="source").where(registered)
+    def raise_sequence_bounds(self, bounds: Mapping[str, int]) -> None:
         with self._writing() as connection:
-            current = connection.scalar(of_source)
-            if current is None:
-                raise unknown_source(source)
-            if bound > current:
-                connection.execute(entities.update().filter_by(id=source).values(sequence_bound=bound))
+            session = Session(connection)
+            current = dict[str, int](session.rows_among(BOUNDS_OF_SOURCES, bounds))
+            for source in bounds:
+                if source not in current:
+                    raise unknown_source(source)
+            raised = [(bound, source) for source, bound in bounds.items() if bound > current[source]]
+            session.run_all(RAISE_BOUND, raised)
 
     def subscription(self, id: str) -> Subscription:
         rows = self._rows(select(subscriptions).filter_by(id=id))

@@ -10,12 +10,12 @@ from fastapi import APIRouter, Query, Request, Response
 
 from roamcast.errors import AuthenticationError, InputError, PermissionDeniedError, RoamcastError
 from roamcast.node.http.api_route import ApiRoute
-from roamcast.node.http.bulk_rows import NDJSON, Row, accept_each, add_rows, is_bulk, media_type_of, read_rows
+from roamcast.node.http.bulk_rows import NDJSON, Row, accept_each, add_rows, is_bulk, read_rows
 from roamcast.node.http.dependencies import Gateway, GatewayOrOperator, RegisteringGateway, TheNode
 from roamcast.node.http.entity_fields import fields_of
 from roamcast.node.http.openapi import OPTIONAL_TOKEN, errors
 from roamcast.node.http.registration import position_of, register
-from roamcast.node.http.request_parsing import BodyParser, parse_off_loop, read_bytes
+from roamcast.node.http.request_parsing import BodyParser, media_type, parse_off_loop, read_bytes
 from roamcast.node.http.schemas.entities import EntityOut, RegisteredOut, SourceOut, SourcesOut
 from roamcast.node.scene import layer_of
 from roamcast.node.schemas import AttributesIn, EntityIn
@@ -37,7 +37,7 @@ Limit = Annotated[int, Query(ge=1, description="Maximum number; the node has a l
     "",
     status_code=201,
     response_class=Response,
-    openapi_extra=_SOURCES.openapi_with(NDJSON) | OPTIONAL_TOKEN,
+    openapi_extra=_SOURCES.openapi_with(NDJSON, {}) | OPTIONAL_TOKEN,
     responses={
         200: {"description": "It was registered before; or a list was sent.", "model": RegisteredOut},
         201: {"description": "The source was registered.", "model": SourceOut},
@@ -60,16 +60,16 @@ async def register_source(
     """
     limits = node.limits
     body = await read_bytes(request, node, min(limits.body, limits.anonymous_body) if gateway is None else limits.body)
-    media_type = media_type_of(request.headers.get("content-type", ""))
+    type_ = media_type(request)
     if gateway is None:
-        if is_bulk(body, media_type):
+        if is_bulk(body, type_):
             raise AuthenticationError(
                 "only a gateway registers many sources", where="Authorization", hint="send the token of a gateway"
             )
         registered = await register(node, "source", await parse_off_loop(body, lambda: _SOURCE.parse(body, limits)))
         return _json(SourceOut(id=registered.id, token=registered.token).model_dump(), registered.status)
-    if is_bulk(body, media_type):
-        return await _register_many(node, gateway.id, body, media_type, all_or_none=all_or_none)
+    if is_bulk(body, type_):
+        return await _register_many(node, gateway.id, body, type_, all_or_none=all_or_none)
     source = await parse_off_loop(body, lambda: _read(node, gateway.id, body))
     (is_new,) = await _register(node, gateway.id, [source], all_or_none=True)
     return _json(SourceOut(id=source.id, token=None, gateway=gateway.id).model_dump(), 201 if is_new else 200)
@@ -128,8 +128,8 @@ async def remove_source(id: str, node: TheNode, gateway: GatewayOrOperator) -> N
     node.remove_features(layer_of(source), [id])
 
 
-async def _register_many(node: Node, gateway: str, body: bytes, media_type: str, *, all_or_none: bool) -> Response:
-    rows = await parse_off_loop(body, lambda: read_rows(body, media_type, "sources", node.limits.bulk))
+async def _register_many(node: Node, gateway: str, body: bytes, type_: str, *, all_or_none: bool) -> Response:
+    rows = await parse_off_loop(body, lambda: read_rows(body, type_, "sources", node.limits.bulk))
 
     def accept(chunk: Sequence[Row], first: int) -> list[tuple[str, Entity] | RoamcastError]:
         def read(row: Row, number: int) -> tuple[str, Entity]:

@@ -18,12 +18,12 @@ from roamcast.node.auth import Caller
 from roamcast.node.control.explain import Check, ExplainedEvent, PipelineProgress, explain, verdict
 from roamcast.node.control.queries import AcceptedQuery
 from roamcast.node.control.request_group import NamedQueries, Outcome
-from roamcast.node.http.bulk_rows import CHUNK, Row, add_rows, is_bulk, media_type_of, read_json, read_rows
+from roamcast.node.http.bulk_rows import CHUNK, Row, add_rows, is_bulk, read_json, read_rows
 from roamcast.node.http.dependencies import Subscriber, SubscriberOrOperator, TheNode
 from roamcast.node.http.errors import error_json
 from roamcast.node.http.home_route import HomeRoute
 from roamcast.node.http.openapi import errors
-from roamcast.node.http.request_parsing import BodyParser, parse_off_loop, read_bytes
+from roamcast.node.http.request_parsing import BodyParser, media_type, parse_off_loop, read_bytes
 from roamcast.node.http.schemas.subscriptions import (
     AddedOut,
     BindingsOut,
@@ -90,9 +90,9 @@ async def add_subscriptions(
     in each request with the same key and rows in the same order.
     """
     body = await read_bytes(request, node)
-    media_type = media_type_of(request.headers.get("content-type", ""))
-    if is_bulk(body, media_type):
-        return await _add_many(node, caller.id, body, media_type, all_or_none=all_or_none, key=idempotency_key)
+    type_ = media_type(request)
+    if is_bulk(body, type_):
+        return await _add_many(node, caller.id, body, type_, all_or_none=all_or_none, key=idempotency_key)
     id, query = await _read_one(node, body)
     id = id or new_id(caller.id, idempotency_key)
     is_new = await await_to_the_end(node.control.subscribe(id, caller.id, query))
@@ -142,10 +142,10 @@ async def _read_one(node: Node, body: bytes) -> tuple[str | None, AcceptedQuery]
 
 
 async def _add_many(
-    node: Node, subscriber: str, body: bytes, media_type: str, *, all_or_none: bool, key: str | None
+    node: Node, subscriber: str, body: bytes, type_: str, *, all_or_none: bool, key: str | None
 ) -> Response:
     most = node.limits.bulk if all_or_none else node.limits.subscriptions
-    rows = await parse_off_loop(body, lambda: read_rows(body, media_type, "subscriptions", most))
+    rows = await parse_off_loop(body, lambda: read_rows(body, type_, "subscriptions", most))
 
     def accept(chunk: Sequence[Row], first: int) -> list[AcceptedRow]:
         return accept_rows(chunk, first, node.queries, node.limits, subscriber, key)
