@@ -50,7 +50,7 @@ def where(
     as_json: Json = False,
     url: Url = None,
 ) -> None:
-    """Show a source or a subscriber: position, attributes, and its subscriptions or those bound to it.
+    """Show a source, a subscriber or a gateway: position, attributes, and its subscriptions or those bound to it.
 
     Uses the entity's own token if it is stored here, otherwise the operator token.
 

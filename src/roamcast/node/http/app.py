@@ -36,8 +36,8 @@ from roamcast.settings_model import NodeSettings
 __all__ = ["create_app"]
 
 _ABOUT = """
-Publish/subscribe that follows you. Register a source or a subscriber, keep the token it returns, and send it as
-`Authorization: Bearer <token>`.
+Publish/subscribe that follows you. Register a source, a subscriber or a gateway, keep the token it returns, and send it
+as `Authorization: Bearer <token>`.
 
 **Removing a subscription.** Events acknowledged before the request to remove it still become letters. Events published
 after the response do not. Letters in the mailbox stay until they are acknowledged.

@@ -49,7 +49,7 @@ EVENTS: Final[Examples] = {
         ),
     },
     "show_demand": {
-        "microphone": Example("Somebody needs its events", {"demanded": True, "sources": None}, caller=MIC),
+        "microphone": Example("Somebody needs its events", {"demanded": True}, caller=MIC),
         "gateway": Example(
             "Somebody needs the events of one of its sources",
             {"demanded": True, "sources": {"meter-1": True, "meter-2": False}},
@@ -62,7 +62,7 @@ EVENTS: Final[Examples] = {
     "stream_demand": {
         "ticket": Example(
             "With a ticket",
-            'event: demand\ndata: {"demanded": true, "sources": null}\n\n',
+            'event: demand\ndata: {"demanded": true}\n\n',
             parameters={"ticket": "ticket-of-mic-1"},
         ),
     },

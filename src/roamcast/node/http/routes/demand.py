@@ -25,7 +25,7 @@ router = APIRouter(prefix="/me/demand", tags=["entities"], route_class=ApiRoute)
 _GATEWAY_PAUSE: Final = 0.1  # seconds between messages to a gateway: each takes a look at all of its sources
 
 
-@router.get("")
+@router.get("", response_model_exclude_none=True)
 async def show_demand(node: TheNode, caller: SourceOrGateway) -> DemandOut:
     """Tell whether the calling source is `demanded`: a binding or subscription may use its events.
 
@@ -66,7 +66,7 @@ async def _stream(node: Node, caller: Caller) -> AsyncIterator[bytes]:
             demand = _demand_of(node, caller)
             changed = demand if sent is None else dict(demand.items() - sent.items())
             if changed or sent is None:
-                yield sse_message("demand", _response(caller, demand, changed).model_dump_json())
+                yield sse_message("demand", _response(caller, demand, changed).model_dump_json(exclude_none=True))
             sent = demand
             if changed:
                 await asyncio.sleep(pause)

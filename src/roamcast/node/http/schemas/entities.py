@@ -118,10 +118,11 @@ class WhereOut(EntityOut):
     count: int = Field(description="How many there are.")
 
 
-class DemandOut(ResponseModel):
+class DemandOut(BaseModel):
     """Whether a binding or subscription may use the events of the source, or of any source of the gateway."""
 
     demanded: bool
     sources: dict[str, bool] | None = Field(
-        default=None, description="The same for each source of a gateway; in a stream, for those that changed."
+        default=None,
+        description="The same for each source of a gateway; in a stream, for those that changed. Absent for a source.",
     )
