@@ -14,6 +14,7 @@ import pytest
 from nodes import RunningNode, bearer, in_process_node
 
 from roamcast.node import schemas, validation_errors
+from roamcast.node.columns import events
 
 ANONYMOUS = {
     "/v1/sources", "/v1/subscribers", "/v1/gateways", "/v1/arrivals", "/v1/mailboxes/pull", "/v1/office/join"
@@ -161,16 +162,16 @@ def test_other_requests_are_answered_while_a_large_body_is_parsed(
     """It is parsed on another thread."""
     order: list[str] = []
     parsing, answered = threading.Event(), threading.Event()
-    check = schemas._check_terms
+    check = events.have_lengths
 
-    def wait_once(terms: Any, *limits: Any) -> Any:
+    def wait_once(*arguments: Any) -> Any:
         if not parsing.is_set():
             parsing.set()
             answered.wait(10)
             order.append("parsed")
-        return check(terms, *limits)
+        return check(*arguments)
 
-    monkeypatch.setattr(schemas, "_check_terms", wait_once)
+    monkeypatch.setattr(events, "have_lengths", wait_once)
     body = json.dumps([EVENT] * 5_000).encode()
     with ThreadPoolExecutor(1) as other:
         large = other.submit(shared_node.http.post, "/v1/events", content=body, headers=tokens["source"])

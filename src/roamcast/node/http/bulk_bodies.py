@@ -14,6 +14,7 @@ import orjson
 import pyarrow as pa
 from fastapi import Request
 from pydantic import BaseModel
+from starlette.concurrency import run_in_threadpool
 
 from roamcast.errors import InputError
 from roamcast.node.columns.events import (
@@ -35,6 +36,7 @@ from roamcast.node.http.arrow_bodies import (
     TEXT,
     TEXTS,
     ColumnKind,
+    describe_columns,
     is_number,
     is_text,
     read_table,
@@ -53,12 +55,6 @@ _TIME: Final = ColumnKind(
     "a timestamp with a time zone, seconds since 1970 as a number, or ISO 8601 as a string",
     lambda kind: (pa.types.is_timestamp(kind) and kind.tz is not None) or is_text(kind) or is_number(kind),
 )
-
-
-def describe_columns(columns: Mapping[str, ColumnKind]) -> str:
-    """For the OpenAPI document."""
-    listed = "; ".join(f"`{name}`, {kind.expected}" for name, kind in columns.items())
-    return f"A table. Columns, each of which may be missing: {listed}. A null is a field that is not there."
 
 
 def _has_readings(kind: pa.DataType) -> bool:
@@ -110,9 +106,13 @@ class BulkParser(Generic[T, C]):
         self.openapi = self._parser.openapi_with(NDJSON, dict.fromkeys(sorted(TABLE_TYPES), describe_columns(kinds)))
 
     async def read(self, request: Request, node: Node) -> BulkBody[C]:
-        """Read the body and parse it, off the event loop if it is large."""
+        """Read the body and parse it; off the event loop if it is large, or may become so."""
         body, type_ = await read_bytes(request, node), media_type(request)
-        return await parse_off_loop(body, lambda: self.parse(body, type_, node.limits))
+
+        def parse() -> BulkBody[C]:
+            return self.parse(body, type_, node.limits)
+
+        return await (run_in_threadpool(parse) if type_ in TABLE_TYPES else parse_off_loop(body, parse))
 
     def parse(self, body: bytes, type_: str, limits: NodeLimits, *, fast: bool = True) -> BulkBody[C]:
         """Raises InputError. Without `fast`, only the reference is used; the result is the same."""
