@@ -95,11 +95,11 @@ def test_requests_at_the_same_time_get_different_numbers() -> None:
 
 
 def test_reserved_numbers_are_consecutive() -> None:
-    async def run() -> list[int]:
+    async def run() -> list[dict[str, int]]:
         numbers = SequenceNumbers(CountingRegistry())
-        return [await numbers.reserve("a", 5), await numbers.reserve("b", 1), await numbers.reserve("a", 2)]
+        return [await numbers.reserve({"a": 5, "b": 1}), await numbers.reserve({"b": 3, "a": 2})]
 
-    assert asyncio.run(run()) == [1, 1, 6]
+    assert asyncio.run(run()) == [{"a": 1, "b": 1}, {"b": 2, "a": 6}]
 
 
 def test_an_unknown_source_is_refused() -> None:

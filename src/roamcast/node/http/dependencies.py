@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import Depends, Query, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from roamcast.errors import ElsewhereError, PermissionDeniedError
+from roamcast.errors import AuthenticationError, ElsewhereError, PermissionDeniedError
 from roamcast.node.auth import Caller, MailboxReader
 from roamcast.node.peers.remote_sources import RemoteSource
 from roamcast.node.service import Node
@@ -99,7 +99,14 @@ async def _source_or_gateway(caller: AnyCaller) -> Caller:
 async def _publisher(request: Request, node: TheNode, credentials: _Credentials) -> Caller | RemoteSource:
     proof = PublishProof.parse(credentials.credentials) if credentials else None
     if proof is None or proof.home == node.settings.domain:
-        return await _source_or_gateway(await _caller(request, node, credentials))
+        try:
+            return await _source_or_gateway(await _caller(request, node, credentials))
+        except AuthenticationError as error:
+            if credentials is not None:
+                error.hint = (
+                    f"{error.hint}; elsewhere, a source sends a publish proof, and a gateway publishes at its home"
+                )
+            raise
     if (source := node.remote_sources.known(proof)) is not None:
         return source
     check_rate(request, node)

@@ -241,6 +241,15 @@ def test_a_gateway_has_no_position_and_no_mailbox(node: RunningNode) -> None:
     assert node.http.get("/v1/sources", headers=bearer(node.source())).status_code == 403
 
 
+def test_publishing_elsewhere_with_the_token_of_a_gateway_is_explained(node: RunningNode, tmp_path: Path) -> None:
+    """The other node does not know the token."""
+    gateway = node.gateway("g", "s")
+    with in_process_node(tmp_path / "south", domain="south") as south:
+        answer = south.http.post("/v1/events", json={"source": "s", "seq": 1, **POINT}, headers=bearer(gateway))
+    assert answer.status_code == 401
+    assert "a gateway publishes at its home" in answer.json()["error"]["hint"]
+
+
 def test_a_renewed_token_is_the_only_one(node: RunningNode) -> None:
     """Of a gateway. Its sources have none to renew."""
     gateway = node.gateway("g", "s")
