@@ -21,6 +21,7 @@ from roamcast.lab.models.office_store import MemoryOfficeStore
 from roamcast.lab.models.registry import MemoryRegistry
 from roamcast.model import Letter, Position
 from roamcast.node.clock import Clock
+from roamcast.node.control.gateway_requests import GatewayRequests
 from roamcast.node.control.queries import Queries
 from roamcast.node.control.writer import ControlWriter
 from roamcast.node.metrics import Metrics
@@ -130,6 +131,7 @@ class World:
         except BaseException:
             self.journal.close()
             raise
+        self.gateways = GatewayRequests(self.control)
 
     def stop(self) -> None:
         self.control.close()

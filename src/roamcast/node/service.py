@@ -22,6 +22,7 @@ from roamcast.model import split_name
 from roamcast.node.auth import Authenticator, RateLimiter
 from roamcast.node.clock import Clock
 from roamcast.node.control.entity_cache import EntityCache
+from roamcast.node.control.gateway_requests import GatewayRequests
 from roamcast.node.control.peer_requests import PeerRequests
 from roamcast.node.control.queries import Queries
 from roamcast.node.control.writer import ControlWriter
@@ -126,6 +127,7 @@ class Node:
             self.forwarding = ForwardingQueues(outbox, settings.domain, settings.forwarding)
             signed_http, joined = self.office.signed_http, self.office.peers
             self.peer_requests = PeerRequests(self.control, self.clock)
+            self.gateway_requests = GatewayRequests(self.control)
             self.links = PeerLinks(
                 self.peer_requests, signed_http, joined, folder.journal, folder.link_with, self.forwarding
             )

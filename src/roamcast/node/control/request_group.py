@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, TypeAlias
 from roamcast.bind.lcesm.messages import (
     SourceChanged,
     SourceMessage,
-    SourceRegistered,
     SourceRemoved,
     SubscriberChanged,
     SubscriberRemoved,
@@ -137,48 +136,18 @@ class RequestGroup:
         return self._adapter
 
     def register(self, entity: Entity) -> None:
-        if self._find(entity.id) is not None:
+        if self.find(entity.id) is not None:
             raise entity_exists(entity.id)
-        check_id(entity.id, entity.kind, self._retired([entity.id]).get(entity.id))
+        check_id(entity.id, entity.kind, self.retired([entity.id]).get(entity.id))
         self.flush_moves()
         self.update.changes.append(EntityAdded(entity))
         if (message := registration(entity)) is not None:
             self.update.add(self._adapter.handle(message, self._clock.now()))
         self.entities[entity.id] = entity
 
-    def register_sources(self, gateway: str, sources: Sequence[Entity], *, all_or_none: bool) -> list[Outcome]:
-        """Register sources that belong to a gateway. For each whether it is new, or the error.
-
-        One that the gateway has already stays as it is. With `all_or_none` the first error is raised, before anything
-        is changed.
-        """
-        self._get(gateway)
-        former_kinds = self._retired([source.id for source in sources])
-        new: dict[str, Entity] = {}
-        outcomes: list[Outcome] = []
-        for source in sources:
-            existing = new.get(source.id) or self._find(source.id)
-            try:
-                if existing is None:
-                    check_id(source.id, source.kind, former_kinds.get(source.id))
-                    new[source.id] = source
-                elif existing.gateway != gateway:
-                    raise entity_exists(source.id)
-                outcomes.append(existing is None)
-            except ConflictError as error:
-                if all_or_none:
-                    raise
-                outcomes.append(error)
-        self.flush_moves()
-        messages = [SourceRegistered(source.id, source.attributes, source.position) for source in new.values()]
-        self.update.changes += map(EntityAdded, new.values())
-        self.apply_source_messages(messages)
-        self.entities |= new
-        return outcomes
-
     def set_attributes(self, id: str, attributes: dict[str, str | float | bool]) -> Entity:
         """Replace all attributes; returns the changed entity."""
-        entity = replace(self._get(id), attributes=attributes)
+        entity = replace(self.get(id), attributes=attributes)
         self.flush_moves()
         self.update.changes.append(AttributesSet(id, attributes))
         if entity.kind != "gateway":
@@ -188,7 +157,7 @@ class RequestGroup:
         return entity
 
     def set_token(self, id: str, token_hash: str) -> None:
-        entity = self._get(id)
+        entity = self.get(id)
         if entity.gateway is not None:
             raise ConflictError(
                 f"{id} has no token: it belongs to gateway {entity.gateway}", where=id, hint="renew that of the gateway"
@@ -199,7 +168,7 @@ class RequestGroup:
 
     def erase_position(self, id: str) -> None:
         """Erase the position. The pipeline gets the subscriber's moving regions again, without a position."""
-        entity = self._get(id)
+        entity = self.get(id)
         self.flush_moves()
         at = self._clock.now()
         for subscription in self._subscriptions_of(id) if entity.kind == "subscriber" else ():
@@ -217,7 +186,7 @@ class RequestGroup:
 
         Raises ConflictError for a gateway that has sources.
         """
-        entity = self._get(id)
+        entity = self.get(id)
         if entity.kind == "gateway":
             self._check_empty(id)
         subscriptions = self._subscriptions_of(id) if entity.kind == "subscriber" else []
@@ -238,15 +207,6 @@ class RequestGroup:
             self.removed_subscribers.append(id)
         return [subscription.id for subscription in subscriptions]
 
-    def remove_sources(self, gateway: str, ids: Sequence[str]) -> list[str]:
-        """Remove those of these sources that belong to the gateway; returns their ids."""
-        own = (source.id for id in ids if (source := self._find(id)) is not None and source.gateway == gateway)
-        sources = list(dict.fromkeys(own))
-        self.apply_source_messages([SourceRemoved(id) for id in sources])
-        self.update.changes += map(EntityRemoved, sources)
-        self.entities |= dict.fromkeys(sources)
-        return sources
-
     def _check_empty(self, gateway: str) -> None:
         """Raises ConflictError if a gateway has sources."""
         sources = {id for id in self._cache.sources_of(gateway) if id not in self.entities}
@@ -261,10 +221,10 @@ class RequestGroup:
     def move(self, positions: Sequence[Position]) -> int:
         """Set positions; returns how many were older than the known ones and ignored."""
         for position in positions:
-            self._get(position.entity)
+            self.get(position.entity)
         stale = 0
         for position in positions:
-            entity = self._get(position.entity)
+            entity = self.get(position.entity)
             if not position.supersedes(entity.position):
                 stale += 1
                 continue
@@ -276,7 +236,7 @@ class RequestGroup:
 
     def subscribe(self, id: str, subscriber: str, query: AcceptedQuery) -> bool:
         """Add a subscription; False if the same one exists already."""
-        self._get(subscriber)
+        self.get(subscriber)
         if self._exists(id, subscriber, query):
             return False
         self.flush_moves()
@@ -287,7 +247,7 @@ class RequestGroup:
         """For each query what `subscribe` returns, or the error. With `all_or_none` the first error is raised, before
         anything is changed.
         """
-        self._get(subscriber)
+        self.get(subscriber)
         self.flush_moves()
         if all_or_none:
             texts: dict[str, str] = {}
@@ -397,15 +357,17 @@ class RequestGroup:
         self._adapter.adjust_interest(subscription.source_condition, subscription.cell, -1)
         self.without_lifecycle -= 1
 
-    def _find(self, id: str) -> Entity | None:
+    def find(self, id: str) -> Entity | None:
+        """An entity, as the requests so far have left it."""
         return self.entities[id] if id in self.entities else self._cache.find(id)
 
-    def _get(self, id: str) -> Entity:
-        if (entity := self._find(id)) is None:
+    def get(self, id: str) -> Entity:
+        """As `find`. Raises NotFoundError."""
+        if (entity := self.find(id)) is None:
             raise unknown_entity(id)
         return entity
 
-    def _retired(self, ids: Sequence[str]) -> Mapping[str, EntityKind]:
+    def retired(self, ids: Sequence[str]) -> Mapping[str, EntityKind]:
         """The kinds of removed entities that had these ids."""
         removed_in_this_group = {
             id: entity.kind for id in ids if id in self.entities and (entity := self._cache.find(id)) is not None

@@ -144,21 +144,6 @@ class ControlWriter:
         """Raises ConflictError for a taken id."""
         return self.submit(lambda group: group.register(entity), done_when_stored=True)
 
-    def register_sources(
-        self, gateway: str, sources: Sequence[Entity], *, all_or_none: bool = False
-    ) -> Future[list[Outcome]]:
-        """Register sources that belong to a gateway. For each whether it is new, or the error.
-
-        With `all_or_none` the first error is raised, and none is registered.
-        """
-        return self.submit(
-            lambda group: group.register_sources(gateway, sources, all_or_none=all_or_none), entities=len(sources)
-        )
-
-    def remove_sources(self, gateway: str, ids: Sequence[str]) -> Future[list[str]]:
-        """Remove those of these sources that belong to the gateway; returns their ids."""
-        return self.submit(lambda group: group.remove_sources(gateway, ids), entities=len(ids))
-
     def set_attributes(self, id: str, attributes: dict[str, str | float | bool]) -> Future[Entity]:
         """Replace all attributes; returns the changed entity."""
         return self.submit(lambda group: group.set_attributes(id, attributes))
@@ -238,7 +223,7 @@ class ControlWriter:
         subscriptions: Sequence[str] = (),
         entities: int = 0,
     ) -> Future[T]:
-        """See `ControlRequest`. Requests of other nodes are in `peer_requests`."""
+        """See `ControlRequest`. Requests of other nodes are in `peer_requests`, of gateways in `gateway_requests`."""
         return self._commits.submit(ControlRequest(apply, done_when_stored, alone, reads, subscriptions, entities))
 
     def _next_due(self) -> float:

@@ -167,7 +167,7 @@ async def _remove_sources(node: Node, gateway: str) -> None:
     """Remove the sources of a gateway in chunks, so that other requests are handled in between."""
     sources = node.entities.sources_of(gateway)
     for first in range(0, len(sources), CHUNK):
-        removed = await await_to_the_end(node.control.remove_sources(gateway, sources[first : first + CHUNK]))
+        removed = await await_to_the_end(node.gateway_requests.remove_sources(gateway, sources[first : first + CHUNK]))
         node.remove_features("sources", removed)
 
 

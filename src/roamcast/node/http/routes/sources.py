@@ -124,7 +124,7 @@ async def remove_source(id: str, node: TheNode, gateway: GatewayOrOperator) -> N
         await await_to_the_end(node.control.remove(id))
     else:
         _check_own(node, gateway.id, id)
-        await await_to_the_end(node.control.remove_sources(gateway.id, [id]))
+        await await_to_the_end(node.gateway_requests.remove_sources(gateway.id, [id]))
     node.remove_features(layer_of(source), [id])
 
 
@@ -147,7 +147,7 @@ async def _register_many(node: Node, gateway: str, body: bytes, type_: str, *, a
 async def _register(
     node: Node, gateway: str, sources: Sequence[Entity], *, all_or_none: bool
 ) -> Sequence[bool | RoamcastError]:
-    outcomes = await await_to_the_end(node.control.register_sources(gateway, sources, all_or_none=all_or_none))
+    outcomes = await await_to_the_end(node.gateway_requests.register_sources(gateway, sources, all_or_none=all_or_none))
     for source, is_new in zip(sources, outcomes, strict=True):
         if is_new is True and source.position is not None:
             node.show_entity(source)
