@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import Depends, Query, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
@@ -19,6 +19,8 @@ __all__ = [
     "Operator", "Publisher", "Reader", "RegisteringGateway", "Source", "SourceOrGateway", "Subscriber",
     "SubscriberOrOperator", "TheNode", "TokenHash", "check_rate",
 ]  # fmt: skip
+
+_ELSEWHERE: Final = "at other nodes, a source sends a publish proof; a gateway publishes only at its home"
 
 _bearer = HTTPBearer(auto_error=False, description="The token returned by the registration.")
 
@@ -103,9 +105,7 @@ async def _publisher(request: Request, node: TheNode, credentials: _Credentials)
             return await _source_or_gateway(await _caller(request, node, credentials))
         except AuthenticationError as error:
             if credentials is not None:
-                error.hint = (
-                    f"{error.hint}; elsewhere, a source sends a publish proof, and a gateway publishes at its home"
-                )
+                error.hint = f"{error.hint}; {_ELSEWHERE}"
             raise
     if (source := node.remote_sources.known(proof)) is not None:
         return source

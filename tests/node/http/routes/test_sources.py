@@ -247,7 +247,7 @@ def test_publishing_elsewhere_with_the_token_of_a_gateway_is_explained(node: Run
     with in_process_node(tmp_path / "south", domain="south") as south:
         answer = south.http.post("/v1/events", json={"source": "s", "seq": 1, **POINT}, headers=bearer(gateway))
     assert answer.status_code == 401
-    assert "a gateway publishes at its home" in answer.json()["error"]["hint"]
+    assert "a gateway publishes only at its home" in answer.json()["error"]["hint"]
 
 
 def test_a_renewed_token_is_the_only_one(node: RunningNode) -> None:
