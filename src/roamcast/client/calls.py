@@ -14,6 +14,7 @@ from urllib.parse import quote
 from roamcast.client.ack_group import AckGroup
 from roamcast.client.flow import ApiRequest, Flow, error_from_json, exchange, json_body
 from roamcast.client.mailbox import MailboxAccess
+from roamcast.client.publishing import Events, publish_body
 from roamcast.client.remote_publishing import RemotePublishing
 from roamcast.client.tokens import TokenFile
 from roamcast.client.values import (
@@ -44,7 +45,6 @@ T = TypeVar("T")
 
 EntityKind = Literal["source", "subscriber"]
 Attributes = Mapping[str, str | float | bool]
-Events = Mapping[str, Any] | Iterable[Mapping[str, Any]]
 
 
 class ApiCalls:
@@ -142,24 +142,17 @@ class ApiCalls:
         return self._call(ApiRequest("GET", f"/v1/entities/{_quoted(id)}"), dict)
 
     def publish(self, events: Events, domain: str | None) -> Flow[PublishReceipt]:
-        batch = [dict(events)] if isinstance(events, Mapping) else [dict(event) for event in events]
-        if not batch:
-            raise InputError("no events to publish", where="events", hint="pass at least one")
-        unnumbered = [event for event in batch if event.get("seq") is None]
-        numbers = yield from self.reserve_numbers(len(unnumbered))
-        for event, number in zip(unnumbered, numbers, strict=True):
-            event["seq"] = number
-        body = json_body(batch)
-        request = ApiRequest("POST", "/v1/events", body)
+        body = yield from publish_body(events, self.reserve_numbers)
+        request = ApiRequest("POST", "/v1/events", body.content, headers=body.headers)
         if domain is not None:
-            request = yield from self._remote.request(domain, body)
+            request = yield from self._remote.request(domain, request)
         try:
             return (
                 yield from exchange(
                     request,
                     self.delays,
                     lambda reply: PublishReceipt(reply["accepted"], reply["first_seq"], reply["last_seq"]),
-                    refused=lambda: self._reuse_numbers(numbers),
+                    refused=lambda: self._reuse_numbers(body.numbers),
                 )
             )
         except UnavailableError:
