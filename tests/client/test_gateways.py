@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import pyarrow as pa
 import pytest
 from nodes import RunningNode, journalled
 
@@ -46,6 +47,16 @@ def test_events_of_many_sources_are_numbered_by_source(node: RunningNode) -> Non
     for used in numbers.values():
         assert used == sorted(set(used))
     assert (len(numbers["a"]), len(numbers["b"])) == (6, 4)
+
+
+def test_a_table_of_many_sources_is_numbered_by_source(node: RunningNode) -> None:
+    """With and without numbers of its own."""
+    gateway = node.gateway("g", "a", "b")
+    columns = {"source": ["a", "b", "a"], "x": [1.0] * 3, "y": [2.0] * 3}
+    assert gateway.publish(pa.table(columns)).accepted == 3
+    assert gateway.publish(pa.table({**columns, "seq": [None, 70, 50]})).accepted == 3
+    rows = [(row["entity"], row["seq"]) for row in journalled(node.data)]
+    assert rows == [("a", 1), ("b", 1), ("a", 2), ("a", 3), ("b", 70), ("a", 50)]
 
 
 def run(flow: Flow[Any], answer: Callable[[ApiRequest], Any]) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -14,6 +13,7 @@ from roamcast.client.ack_group import AckGroup
 from roamcast.client.flow import ApiRequest, Flow, error_from_json, exchange, json_body
 from roamcast.client.mailbox import MailboxAccess
 from roamcast.client.numbers import NumberReservations
+from roamcast.client.publishing import Events, publish_body
 from roamcast.client.remote_publishing import RemotePublishing
 from roamcast.client.tokens import TokenFile
 from roamcast.client.values import (
@@ -44,7 +44,6 @@ R = TypeVar("R", SubscriptionResult, SourceResult)
 
 EntityKind = Literal["source", "subscriber", "gateway"]
 Attributes = Mapping[str, str | float | bool]
-Events = Mapping[str, Any] | Iterable[Mapping[str, Any]]
 
 
 class ApiCalls:
@@ -162,25 +161,17 @@ class ApiCalls:
         return self._call(ApiRequest("GET", f"/v1/entities/{_quoted(id)}"), dict)
 
     def publish(self, events: Events, domain: str | None) -> Flow[PublishReceipt]:
-        batch = [dict(events)] if isinstance(events, Mapping) else [dict(event) for event in events]
-        if not batch:
-            raise InputError("no events to publish", where="events", hint="pass at least one")
-        unnumbered = [event for event in batch if event.get("seq") is None]
-        numbers = yield from self._numbers.reserve(Counter(event.get("source") for event in unnumbered))
-        next_numbers = {source: iter(reserved) for source, reserved in numbers.items()}
-        for event in unnumbered:
-            event["seq"] = next(next_numbers[event.get("source")])
-        body = json_body(batch)
-        request = ApiRequest("POST", "/v1/events", body)
+        body = yield from publish_body(events, self._numbers.reserve)
+        request = ApiRequest("POST", "/v1/events", body.content, headers=body.headers)
         if domain is not None:
-            request = yield from self._remote.request(domain, body)
+            request = yield from self._remote.request(domain, request)
         try:
             return (
                 yield from exchange(
                     request,
                     self.delays,
                     lambda reply: PublishReceipt(reply["accepted"], reply["first_seq"], reply["last_seq"]),
-                    refused=lambda: self._numbers.reuse(numbers),
+                    refused=lambda: self._numbers.reuse(body.numbers),
                 )
             )
         except UnavailableError:

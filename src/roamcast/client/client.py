@@ -237,8 +237,9 @@ class Client:
         """Publish one event or several, all or none. They are on the node's disk when this returns.
 
         An event is a mapping with any of `time`, `x`, `y`, `terms`, `readings`, `id`, `seq`; for a gateway also
-        `source`. Events without `seq` get sequence numbers reserved for this client, so that a retry cannot duplicate
-        them. Do not mix them with numbers of your own for the same source.
+        `source`. Many are published fastest as a `pyarrow.Table` or `RecordBatch` with such columns. Events without
+        `seq` get sequence numbers reserved for this client, so that a retry cannot duplicate them. Do not mix them with
+        numbers of your own for the same source.
 
         With `domain`, they are published at the peer of that domain; `x` and `y` are required then. The same event, by
         sequence number, published at several nodes counts once. The token is not sent there, only a proof made from it.

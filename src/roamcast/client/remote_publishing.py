@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from roamcast.client.flow import ApiRequest, Flow, exchange
 from roamcast.errors import InputError, NotFoundError, PermissionDeniedError
@@ -21,8 +22,11 @@ class RemotePublishing:
         self._home = ""
         self._urls: Mapping[str, str] = {}
 
-    def request(self, domain: str, body: bytes) -> Flow[ApiRequest]:
-        """A request that publishes events at the node of `domain`. Raises NotFoundError if no such peer has joined."""
+    def request(self, domain: str, own: ApiRequest) -> Flow[ApiRequest]:
+        """The request that publishes at the node of `domain` what `own` publishes at the source's own node.
+
+        Raises NotFoundError if no such peer has joined.
+        """
         if (token := self._token()) is None:
             raise InputError("publishing needs the source's token", where="token", hint="pass token=, or register")
         if domain not in (self._home, *self._urls):
@@ -41,11 +45,11 @@ class RemotePublishing:
                 lambda reply: (str(reply["domain"]), {peer["domain"]: peer["url"] for peer in reply["offices"]}),
             )
         if domain == self._home:
-            return ApiRequest("POST", "/v1/events", body)
+            return own
         if domain not in self._urls:
             raise NotFoundError(f"no peer of domain {domain!r} has joined", where="domain", hint="see Client.offices")
         proof = PublishProof.create(token, self._home, self._id, domain)
-        return ApiRequest("POST", "/v1/events", body, url=self._urls[domain], token=str(proof))
+        return replace(own, url=self._urls[domain], token=str(proof))
 
     def forget_peers(self) -> None:
         """Look the addresses up again next time: a peer may have moved."""

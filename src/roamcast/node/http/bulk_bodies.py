@@ -48,7 +48,7 @@ from roamcast.node.service import Node
 from roamcast.node.validation_errors import list_length_error
 from roamcast.settings_model import NodeLimits
 
-__all__ = ["EVENTS", "POSITIONS", "BulkBody", "BulkParser"]
+__all__ = ["EVENTS", "EVENT_COLUMNS", "POSITIONS", "BulkBody", "BulkParser"]
 
 _INTEGER: Final = ColumnKind("an integer", pa.types.is_integer)
 _TIME: Final = ColumnKind(
@@ -67,11 +67,11 @@ def _has_readings(kind: pa.DataType) -> bool:
 
 _READINGS: Final = ColumnKind("a map from strings to numbers, or a struct of numbers", _has_readings)
 
-_EVENT_COLUMNS: Final = {
+EVENT_COLUMNS: Final = {
     "source": TEXT, "seq": _INTEGER, "id": TEXT, "time": _TIME, "x": NUMBER, "y": NUMBER, "terms": TEXTS,
     "readings": _READINGS,
 }  # fmt: skip
-_POSITION_COLUMNS: Final = {"entity": TEXT, "x": NUMBER, "y": NUMBER, "time": _TIME}
+POSITION_COLUMNS: Final = {"entity": TEXT, "x": NUMBER, "y": NUMBER, "time": _TIME}
 
 T = TypeVar("T", bound=BaseModel)
 C = TypeVar("C")
@@ -136,7 +136,6 @@ class BulkParser(Generic[T, C]):
     def _parse_table(self, body: bytes, type_: str, limits: NodeLimits, fast: bool) -> C:
         table = read_table(body, type_, self._kinds, self._name, limits.bulk, limits.decoded)
         arrays, count = arrays_of(table), table.num_rows
-        self._check_count(count, limits)  # a table without columns has no rows
         for field, array in arrays.items():
             if pa.types.is_struct(array.type) and array.type.num_fields > limits.readings:
                 message = f"the column has {array.type.num_fields} fields; at most {limits.readings} are allowed"
@@ -172,8 +171,8 @@ class BulkParser(Generic[T, C]):
 
 
 EVENTS: Final = BulkParser[EventIn, EventColumns](
-    EventIn, "events", _EVENT_COLUMNS, events_of_models, events_of_values, events_of_table
+    EventIn, "events", EVENT_COLUMNS, events_of_models, events_of_values, events_of_table
 )
 POSITIONS: Final = BulkParser[PositionIn, PositionColumns](
-    PositionIn, "positions", _POSITION_COLUMNS, positions_of_models, positions_of_values, positions_of_table
+    PositionIn, "positions", POSITION_COLUMNS, positions_of_models, positions_of_values, positions_of_table
 )
