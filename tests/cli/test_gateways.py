@@ -15,7 +15,11 @@ def test_a_gateway_and_its_sources_are_registered_and_removed(node: RunningNode)
     assert invoke("register", "gateway", "hub", "--attribute", "floor=2") == "registered gateway hub\n"
     registered = invoke_json("register", "source", "meter-1", "--gateway", "hub", "--x", "1", "--y", "2")
     assert registered == {"kind": "source", "id": "meter-1", "gateway": "hub"}
-    invoke("register", "source", "meter-2", "--gateway", "hub")
+    again = ("register", "source", "meter-2", "--gateway", "hub")
+    assert [invoke(*again), invoke(*again)] == [
+        "registered source meter-2 of gateway hub\n",
+        "gateway hub has source meter-2 already; nothing is changed\n",
+    ]
     assert TokenFile().ids(node.url) == ["hub"]
     assert node.operator().entity("meter-1")["position"]["x"] == 1
     assert invoke("where", "hub") == "gateway hub\nfloor: 2\n"

@@ -84,11 +84,12 @@ def register(
         raise InputError(f"a {kind.value} belongs to no gateway", where="--gateway", hint="omit it")
     fields = {"id": id, "attributes": attributes, "x": x, "y": y}
     with entity_client(url, gateway) as client:
-        client.register_sources(
-            [{name: value for name, value in fields.items() if value is not None}], all_or_none=True
-        )
-    result = {"kind": "source", "id": id, "gateway": gateway}
-    print_result(result, f"registered source {id} of gateway {gateway}", as_json=as_json)
+        sources = [{name: value for name, value in fields.items() if value is not None}]
+        (registered,) = client.register_sources(sources, all_or_none=True)
+    text = f"registered source {id} of gateway {gateway}"
+    if not registered.changed:
+        text = f"gateway {gateway} has source {id} already; nothing is changed"
+    print_result({"kind": "source", "id": id, "gateway": gateway}, text, as_json=as_json)
 
 
 def unregister(
