@@ -71,9 +71,9 @@ async def reserve_numbers(request: Request, node: TheNode, caller: Source) -> Nu
 async def report_positions(request: Request, node: TheNode, caller: AnyCaller) -> MovedOut:
     """Report the caller's position: one, a list, or many as NDJSON, Arrow or Parquet; all or none.
 
-    The latest time wins. `stale` is how many were older than the known position and ignored. `pending` names the peers that have not
-    confirmed yet where the caller's moving regions are now. A time far ahead of the
-    node's clock is refused, because it would make all later positions stale.
+    The latest time wins. `stale` is how many were older than the known position and ignored. `pending` names the peers
+    that have not confirmed yet where the caller's moving regions are now. A time far ahead of the node's clock is
+    refused, because it would make all later positions stale.
     """
     received, bulk = await POSITIONS.read(request, node)
     rights = PublishRights.of_entity(caller.id)
