@@ -16,7 +16,7 @@ from roamcast.durable import write_atomic
 from roamcast.errors import ConflictError, CorruptionError, InputError, UnavailableError
 from roamcast.journal import port
 from roamcast.journal.reader import JournalFolder
-from roamcast.journal.records import ROW_SCHEMA, Record, to_batch, to_rows
+from roamcast.journal.records import ROW_SCHEMA, Record, Records, to_batch, to_rows
 from roamcast.journal.segments import encode, read
 from roamcast.journal.writer import FileJournal
 
@@ -171,11 +171,14 @@ def test_an_append_is_never_split(open_journal: Open, folder: JournalFolder) -> 
 )
 def test_a_bad_record_fails_only_its_own_append(open_journal: Open, folder: JournalFolder, bad: Record) -> None:
     """Other appends of the group are written, at dense offsets."""
-    journal = open_journal(linger=0.05)
+    check_fails_alone(open_journal(linger=0.05), folder, [Record("event"), bad])
+
+
+def check_fails_alone(journal: FileJournal, folder: JournalFolder, bad: Records) -> None:
     before, wrong, after = (
         journal.append(records(1, "before")),
-        journal.append([Record("event"), bad]),
-        journal.append(records(1, "after")),
+        journal.append(bad),
+        journal.append(to_rows(records(1, "after"))),
     )
     with pytest.raises(InputError) as caught:
         wrong.result(LIMIT)
@@ -204,17 +207,7 @@ def test_columns_share_a_segment_with_records(open_journal: Open, folder: Journa
     ids=["with-offsets", "without-body", "without-kind"],
 )
 def test_bad_columns_fail_only_their_own_append(open_journal: Open, folder: JournalFolder, bad: pa.RecordBatch) -> None:
-    journal = open_journal(linger=0.05)
-    before, wrong, after = (
-        journal.append(to_rows(records(1, "before"))),
-        journal.append(bad),
-        journal.append(records(1, "after")),
-    )
-    with pytest.raises(InputError) as caught:
-        wrong.result(LIMIT)
-    assert caught.value.hint
-    assert (before.result(LIMIT), after.result(LIMIT)) == (1, 2)
-    assert entities(folder) == ["before", "after"]
+    check_fails_alone(open_journal(linger=0.05), folder, bad)
 
 
 def test_appending_nothing_is_refused(open_journal: Open) -> None:

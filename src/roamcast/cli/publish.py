@@ -39,8 +39,8 @@ def publish(
         str | None,
         typer.Argument(
             metavar="FILE|-",
-            help="Events: NDJSON, one object per line; Arrow (.arrow, .arrows, .feather) or Parquet (.parquet, .pq), one "
-            "row for each. - is NDJSON from stdin.",
+            help="Events: NDJSON, one object per line; or a row for each in Arrow (.arrow, .arrows, .feather) or "
+            "Parquet (.parquet, .pq). - is NDJSON from stdin.",
         ),
     ] = None,
     x: Annotated[

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -123,13 +123,13 @@ class FileJournal:
         if self._doubt:
             fail(group, self._doubt)
             return
-        group, rows = _checked(group)
+        group, batches = _checked(group)
         if not group:
             return
-        last = self._next - 1 + rows.num_rows
+        last = self._next - 1 + sum(batch.num_rows for batch in batches)
         path = self._folder.path_of(self._next, last)
         try:
-            write_atomic(path, encode([at_offsets(self._node, self._next, rows)]))
+            write_atomic(path, encode(list(self._at_offsets(batches))))
         except Exception as error:  # whatever it was, the futures must be completed
             refusal = self._refusal(path, error)
             self.failures.failed(refusal)
@@ -140,6 +140,12 @@ class FileJournal:
         for append in group:
             append.future.set_result(offset)
             offset += len(append.request)
+
+    def _at_offsets(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        offset = self._next
+        for batch in batches:
+            yield at_offsets(self._node, offset, batch)
+            offset += batch.num_rows
 
     def _refusal(self, path: Path, error: Exception) -> RoamcastError:
         """The error of a failed write of `path`. If the segment is in place, later appends are refused."""
@@ -159,13 +165,13 @@ class FileJournal:
         return refusal
 
 
-def _checked(group: Sequence[_Append]) -> tuple[Sequence[_Append], pa.RecordBatch]:
+def _checked(group: Sequence[_Append]) -> tuple[Sequence[_Append], list[pa.RecordBatch]]:
     """The appends of the group whose records are good, and their rows. The others fail.
 
     Making rows of all records at once is by far the fastest. Only if that fails are they made append by append.
     """
     try:
-        return group, _rows([append.request for append in group])
+        return group, [_rows([append.request for append in group])]
     except Exception:  # records may contain anything
         good: list[_Append] = []
     batches: list[pa.RecordBatch] = []
@@ -177,34 +183,30 @@ def _checked(group: Sequence[_Append]) -> tuple[Sequence[_Append], pa.RecordBatc
             fail([append], reason)
         else:
             good.append(append)
-    return good, _concatenated(batches)
+    return good, batches
 
 
 def _rows(appends: Sequence[Records]) -> pa.RecordBatch:
+    """Raises ValueError for columns that are not those of records, and whatever comes of records that are none."""
     batches: list[pa.RecordBatch] = []
     records: list[Record] = []  # that follow each other
     for append in appends:
         if not isinstance(append, pa.RecordBatch):
             records += append
             continue
+        if not append.schema.equals(ROW_SCHEMA):
+            raise ValueError("the columns are not those of records")
         if records:
             batches.append(to_rows(records))
             records = []
         batches.append(append)
     if records:
         batches.append(to_rows(records))
-    rows = _concatenated(batches)
+    rows = pa.concat_batches(batches)
     for field, column in zip(rows.schema, rows.columns, strict=True):
         if not field.nullable and column.null_count:
             raise ValueError(f"{field.name} is missing")
     return rows
-
-
-def _concatenated(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """Raises ValueError for columns other than those of ROW_SCHEMA."""
-    if any(not batch.schema.equals(ROW_SCHEMA) for batch in batches):
-        raise ValueError("the columns are not those of records")
-    return pa.concat_batches(batches or [to_rows(())])
 
 
 def lock_journal(root: Path, node: str) -> int:

@@ -62,8 +62,8 @@ def read_times(array: pa.Array) -> Integers:
     """Microseconds since 1970 of timestamps, of seconds or of text; NO_TIME for null."""
     given, kind = _given(array), array.type
     if is_text(kind):
-        return np.array([NO_TIME if text is None else micros(text) for text in array.to_pylist()], np.int64)
-    if pa.types.is_timestamp(kind):
+        times = _of_texts(array)
+    elif pa.types.is_timestamp(kind):
         times = _scaled(_filled(array.cast(pa.int64()), 0).to_numpy(zero_copy_only=False), kind.unit)
     elif pa.types.is_floating(kind):
         times = _whole(np.rint(_filled(array, 0).to_numpy(zero_copy_only=False).astype(np.float64) * MICROS["s"]))
@@ -72,6 +72,15 @@ def read_times(array: pa.Array) -> Integers:
     if ((times < EARLIEST) | (times > LATEST)).any():
         raise ValueError
     return np.where(given, times, NO_TIME)
+
+
+def _of_texts(texts: pa.Array) -> Integers:
+    """In microseconds. Any number for null."""
+    try:
+        # Arrow knows the usual forms of ISO 8601, and gives them the same meaning.
+        return _integers(_filled(texts.cast(pa.timestamp("us", "UTC")).cast(pa.int64()), 0))
+    except pa.ArrowInvalid:
+        return np.array([0 if text is None else micros(text) for text in texts.to_pylist()], np.int64)
 
 
 def _scaled(times: Integers, unit: str) -> Integers:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from roamcast.node.columns.arrays import NO_TIME, Floats, Integers, checked_sequence
+from roamcast.node.columns.arrays import NO_TIME, Floats, Integers, checked_sequence, read_times
 from roamcast.node.schemas import micros
 
 __all__ = ["column", "floats", "sequence_numbers", "texts", "times"]
@@ -47,6 +47,8 @@ def sequence_numbers(values: Sequence[Any]) -> Integers:
 
 def times(values: Sequence[Any]) -> Integers:
     """Microseconds since 1970, NO_TIME for null."""
+    if _TEXTS.issuperset(map(type, values)):
+        return read_times(pa.array(values, pa.string()))
     _check_types(values, _TIMES)
     return np.array([NO_TIME if value is None else micros(value) for value in values], np.int64)
 

@@ -95,8 +95,9 @@ class BulkParser(Generic[T, C]):
         of_models: Callable[[Sequence[T]], C],
         of_values: Callable[[Sequence[Any], NodeLimits], C | None],
         of_table: Callable[[Mapping[str, pa.Array], int, NodeLimits], C | None],
+        example: str,
     ) -> None:
-        """`name` is that of the rows in errors."""
+        """`name` is that of the rows in errors, `example` a body of lines."""
         self._parser = BodyParser(model, bulk=name)
         self._name = name
         self._kinds = kinds
@@ -104,6 +105,7 @@ class BulkParser(Generic[T, C]):
         self._of_values = of_values
         self._of_table = of_table
         self.openapi = self._parser.openapi_with(NDJSON, dict.fromkeys(sorted(TABLE_TYPES), describe_columns(kinds)))
+        self.openapi["requestBody"]["content"][NDJSON]["example"] = example
 
     async def read(self, request: Request, node: Node) -> BulkBody[C]:
         """Read the body and parse it; off the event loop if it is large, or may become so."""
@@ -171,8 +173,20 @@ class BulkParser(Generic[T, C]):
 
 
 EVENTS: Final = BulkParser[EventIn, EventColumns](
-    EventIn, "events", EVENT_COLUMNS, events_of_models, events_of_values, events_of_table
+    EventIn,
+    "events",
+    EVENT_COLUMNS,
+    events_of_models,
+    events_of_values,
+    events_of_table,
+    '{"seq":1,"x":13.4,"y":52.5,"terms":["fire"]}\n{"seq":2,"x":13.4,"y":52.5,"readings":{"celsius":71.5}}\n',
 )
 POSITIONS: Final = BulkParser[PositionIn, PositionColumns](
-    PositionIn, "positions", POSITION_COLUMNS, positions_of_models, positions_of_values, positions_of_table
+    PositionIn,
+    "positions",
+    POSITION_COLUMNS,
+    positions_of_models,
+    positions_of_values,
+    positions_of_table,
+    '{"x":13.4,"y":52.5,"time":"2026-01-31T12:00:00Z"}\n{"x":13.5,"y":52.5,"time":"2026-01-31T12:00:10Z"}\n',
 )

@@ -10,6 +10,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from roamcast.client.arrow_tables import ARROW_STREAM, stream_body
 from roamcast.model import iso
 
 __all__ = ["FORMATS", "BodyFormat", "event_table", "json_events"]
@@ -54,14 +55,6 @@ def json_events(table: pa.Table) -> list[bytes]:
     ]
 
 
-def _arrow(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    content: bytes = sink.getvalue().to_pybytes()
-    return content
-
-
 def _parquet(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink)
@@ -72,6 +65,6 @@ def _parquet(table: pa.Table) -> bytes:
 FORMATS: Final[Mapping[str, BodyFormat]] = {
     "json": BodyFormat("application/json", 500, lambda table: b"[%s]" % b",".join(json_events(table))),
     "ndjson": BodyFormat("application/x-ndjson", 500, lambda table: b"\n".join(json_events(table))),
-    "arrow": BodyFormat("application/vnd.apache.arrow.stream", 5_000, _arrow),
+    "arrow": BodyFormat(ARROW_STREAM, 5_000, stream_body),
     "parquet": BodyFormat("application/vnd.apache.parquet", 5_000, _parquet),
 }

@@ -43,7 +43,7 @@ _NUMBERS = BodyParser(NumbersIn)
     responses=errors(429),
 )
 async def publish_events(request: Request, node: TheNode, publisher: Publisher) -> PublishedOut:
-    """Publish one event or a list, all or none.
+    """Publish one event, a list, or many as NDJSON, Arrow or Parquet; all or none.
 
     The response is sent when they are durable. Events with a `seq` can be sent again: duplicates are dropped.
     Events without `seq` get the next numbers; sending those again publishes them twice, so reserve numbers first if a
@@ -103,11 +103,12 @@ async def reserve_numbers(request: Request, node: TheNode, caller: SourceOrGatew
 
 @own.post("/positions", openapi_extra=POSITIONS.openapi)
 async def report_positions(request: Request, node: TheNode, caller: AnyCaller) -> MovedOut:
-    """Report the caller's position: one or a list, all or none. The latest time wins.
+    """Report the caller's position: one, a list, or many as NDJSON, Arrow or Parquet; all or none.
 
-    A gateway reports those of its sources: each position names one (`entity`). `stale` is how many were older than the
-    known position and ignored. `pending` names the peers that have not confirmed yet where the caller's moving regions
-    are now. A time far ahead of the node's clock is refused, because it would make all later positions stale.
+    The latest time wins. A gateway reports those of its sources: each position names one (`entity`). `stale` is how
+    many were older than the known position and ignored. `pending` names the peers that have not confirmed yet where the
+    caller's moving regions are now. A time far ahead of the node's clock is refused, because it would make all later
+    positions stale.
     """
     received, bulk = await POSITIONS.read(request, node)
     rights, now = _rights(node, caller, PublishRights.of_entity), node.clock.now()
