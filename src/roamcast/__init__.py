@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         MailboxLetters,
         PublishReceipt,
         SendReceipt,
+        SourceResult,
         Subscription,
         SubscriptionResult,
     )
@@ -62,6 +63,7 @@ __all__ = [
     "PublishReceipt",
     "RoamcastError",
     "SendReceipt",
+    "SourceResult",
     "StorageError",
     "Subscription",
     "SubscriptionResult",

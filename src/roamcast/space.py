@@ -32,6 +32,9 @@ class Space(Protocol):
     def check_box(self, box: Box, *, crosses_antimeridian: bool | None = None) -> None:
         """Raise InputError, which names the coordinate, if a box is not valid."""
 
+    def valid_points(self, x: npt.ArrayLike, y: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+        """Whether `check_point` accepts each row."""
+
     def bad_points(self, x: npt.ArrayLike, y: npt.ArrayLike) -> Reasons:
         """The message of `check_point` for each row."""
 
@@ -70,9 +73,13 @@ def contains(
 class _ArrayChecks(CoordinateLimits):
     """Validation of whole columns of coordinates."""
 
+    def valid_points(self, x: npt.ArrayLike, y: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+        valid: npt.NDArray[np.bool_] = (np.abs(x) <= self.x_limit) & (np.abs(y) <= self.y_limit)
+        return valid
+
     def bad_points(self, x: npt.ArrayLike, y: npt.ArrayLike) -> Reasons:
         x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
-        good = (np.abs(x) <= self.x_limit) & (np.abs(y) <= self.y_limit)
+        good = self.valid_points(x, y)
         reasons = np.full(good.shape, None, np.object_)
         for row in np.flatnonzero(~good):
             reasons[row] = str(self.point_fault(x[row], y[row]))

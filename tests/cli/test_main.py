@@ -82,7 +82,10 @@ WRONG_USAGE = {
     "roamcast": (["fly"], "no such command 'fly'"),
     "roamcast lacl": (["lacl", "fly"], "no such command 'fly'"),
     "roamcast move": (["move", "anna"], "missing argument 'X'"),
-    "roamcast register": (["register"], "missing argument 'source|subscriber'. Choose from: source, subscriber"),
+    "roamcast register": (
+        ["register"],
+        "missing argument 'source|subscriber|gateway'. Choose from: source, subscriber, gateway",
+    ),
     "roamcast where": (["where", "anna", "--url"], "option '--url' requires an argument"),
     "roamcast status": (["status", "now"], "got unexpected extra argument(s) (now)"),
     "roamcast pull": (["pull", "--subscriber", "anna", "--limit", "all"], "--limit: must be an integer"),

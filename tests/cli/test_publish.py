@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from commands import invoke, invoke_json
+from event_rows import ipc_body, parquet_body
 from nodes import RunningNode, journalled, running_node
 from typer.testing import CliRunner
 
@@ -45,6 +47,51 @@ def test_large_events_are_published(node: RunningNode, tmp_path: Path) -> None:
     event = {"x": 1, "y": 1, "terms": [f"{n:0180}" for n in range(1000)]}
     file.write_text("\n".join([json.dumps(event)] * 100))
     assert invoke("publish", "--source", "s", str(file)) == "published 100 events of s\n"
+
+
+TABLE = pa.table(
+    {
+        "x": [n / 100 for n in range(2_500)],
+        "y": pa.array([1] * 2_500, pa.int8()),
+        "time": pa.array(range(2_500), pa.timestamp("s", "UTC")),
+        "terms": [[str(n)] for n in range(2_500)],
+        "readings": pa.array([[("c", 1.5)]] * 2_500, pa.map_(pa.string(), pa.float64())),
+    }
+)
+
+
+@pytest.mark.parametrize("suffix", ["arrow", "arrows", "parquet"])
+def test_table_of_events_is_published(node: RunningNode, tmp_path: Path, suffix: str) -> None:
+    invoke("register", "source", "s")
+    file = tmp_path / f"events.{suffix}"
+    file.write_bytes(parquet_body(TABLE) if suffix == "parquet" else ipc_body(TABLE, file=suffix == "arrow"))
+    assert invoke("publish", "--source", "s", str(file)) == "published 2,500 events of s\n"
+    rows = journalled(node.data)
+    assert [row["terms"] for row in rows] == TABLE["terms"].to_pylist()
+    assert [row["time"] for row in rows] == TABLE["time"].to_pylist()
+    assert rows[0]["readings"] == [("c", 1.5)]
+
+
+@pytest.mark.parametrize(
+    ("content", "where"),
+    [
+        (parquet_body(pa.table({"x": [1.0, 1.0], "y": [1.0, 91.0]})), ", row 2: y"),
+        (parquet_body(pa.table({"x": ["1"]})), ", column x"),
+        (parquet_body(pa.table({"colour": ["red"]})), ""),
+        (b"PAR1", ""),
+    ],
+    ids=["row", "type", "column", "damaged"],
+)
+def test_invalid_tables_are_refused(node: RunningNode, tmp_path: Path, content: bytes, where: str) -> None:
+    """With the row or the column; nothing is published."""
+    invoke("register", "source", "s")
+    file = tmp_path / "events.parquet"
+    file.write_bytes(content)
+    result = CliRunner().invoke(app, ["publish", "--source", "s", str(file)])
+    assert isinstance(result.exception, InputError)
+    assert result.exception.where == f"{file}{where}"
+    assert result.exception.hint
+    assert journalled(node.data) == []
 
 
 BAD_ROWS = {

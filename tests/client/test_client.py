@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pyarrow as pa
 import pytest
 from nodes import LIMIT, RunningNode, journalled, leave, running_node
 
@@ -248,3 +249,21 @@ def test_row_numbers_count_on_over_requests(node: RunningNode) -> None:
         assert results[-1].error is not None
         assert results[-1].error.where == "subscriptions[5001].terms"
         assert len(anna.unsubscribe_many([f"q{number}" for number in range(5_001)])) == 5_001
+
+
+@pytest.mark.parametrize("columns", [{}, {"seq": [7, None, 5]}], ids=["unnumbered", "partly-numbered"])
+def test_a_table_of_events_is_published(node: RunningNode, columns: dict[str, Any]) -> None:
+    """Events without a number get one from the client, so that they can be sent again."""
+    source = node.source(x=1, y=2)
+    table = pa.table({"terms": [["a"], ["b"], None], "time": pa.array([1, 2, 3], pa.timestamp("s", "UTC")), **columns})
+    receipt = source.publish(table)
+    rows = journalled(node.data)
+    assert [row["terms"] for row in rows] == [["a"], ["b"], []]
+    assert [row["seq"] for row in rows] == ([7, 1, 5] if columns else [1, 2, 3])
+    assert (receipt.accepted, receipt.first_seq, receipt.last_seq) == (3, rows[0]["seq"], rows[-1]["seq"])
+    assert source.publish(table.slice(2).to_batches()[0]).accepted == 1
+
+
+def test_an_empty_table_is_not_published(node: RunningNode) -> None:
+    with pytest.raises(InputError):
+        node.source().publish(pa.table({"x": pa.array([], pa.float64())}))

@@ -11,7 +11,7 @@ import pytest
 
 from roamcast.durable import write_atomic
 from roamcast.errors import CorruptionError
-from roamcast.journal.records import FORMAT, RECORD_SCHEMA, Record, to_batch
+from roamcast.journal.records import FORMAT, RECORD_SCHEMA, Record, to_batch, to_records, to_rows
 from roamcast.journal.segments import Segment, encode, read
 
 LONG_AGO = (1_000_000_000, 1_000_000_000)
@@ -45,6 +45,11 @@ def test_a_record_round_trips(tmp_path: Path) -> None:
     segment = Segment.at(tmp_path, 5, 6)
     write_atomic(segment.path, encode([batch]))
     assert list(read([segment], 0, 6)) == [batch]
+
+
+def test_rows_become_the_records_they_were_made_of() -> None:
+    records = [Record("event", "s", 7, "id", 1, -0.5, 1e300, ["é", ""], {"t": -1.5}, '{"a":1}'), Record("removal")]
+    assert to_records(to_rows(records)) == records
 
 
 @pytest.mark.parametrize(("after", "through"), [(0, 10), (0, 1), (2, 4), (3, 4), (4, 9), (10, 10), (10, 20)])

@@ -9,13 +9,14 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Event
 
+import pyarrow as pa
 import pytest
 
 from roamcast.durable import write_atomic
 from roamcast.errors import ConflictError, CorruptionError, InputError, UnavailableError
 from roamcast.journal import port
 from roamcast.journal.reader import JournalFolder
-from roamcast.journal.records import Record, to_batch
+from roamcast.journal.records import ROW_SCHEMA, Record, Records, to_batch, to_rows
 from roamcast.journal.segments import encode, read
 from roamcast.journal.writer import FileJournal
 
@@ -170,17 +171,43 @@ def test_an_append_is_never_split(open_journal: Open, folder: JournalFolder) -> 
 )
 def test_a_bad_record_fails_only_its_own_append(open_journal: Open, folder: JournalFolder, bad: Record) -> None:
     """Other appends of the group are written, at dense offsets."""
-    journal = open_journal(linger=0.05)
+    check_fails_alone(open_journal(linger=0.05), folder, [Record("event"), bad])
+
+
+def check_fails_alone(journal: FileJournal, folder: JournalFolder, bad: Records) -> None:
     before, wrong, after = (
         journal.append(records(1, "before")),
-        journal.append([Record("event"), bad]),
-        journal.append(records(1, "after")),
+        journal.append(bad),
+        journal.append(to_rows(records(1, "after"))),
     )
     with pytest.raises(InputError) as caught:
         wrong.result(LIMIT)
     assert caught.value.hint
     assert (before.result(LIMIT), after.result(LIMIT)) == (1, 2)
     assert entities(folder) == ["before", "after"]
+
+
+def test_columns_share_a_segment_with_records(open_journal: Open, folder: JournalFolder) -> None:
+    """In the order of the appends."""
+    journal = open_journal(linger=0.05)
+    futures = [journal.append(records(1, "one")), journal.append(to_rows(records(2, "two")))]
+    futures += [journal.append(to_rows(records(1, "three"))), journal.append(records(1, "four"))]
+    assert [future.result(LIMIT) for future in futures] == [1, 2, 4, 5]
+    assert entities(folder) == ["one", "two", "two", "three", "four"]
+    assert len(list(folder.segments())) == 1
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        to_batch("north", 1, records(1)),
+        to_rows(records(1)).drop_columns(["body"]),
+        to_rows(records(1)).set_column(0, ROW_SCHEMA.field("kind"), pa.nulls(1, pa.string())),
+    ],
+    ids=["with-offsets", "without-body", "without-kind"],
+)
+def test_bad_columns_fail_only_their_own_append(open_journal: Open, folder: JournalFolder, bad: pa.RecordBatch) -> None:
+    check_fails_alone(open_journal(linger=0.05), folder, bad)
 
 
 def test_appending_nothing_is_refused(open_journal: Open) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roamcast.journal.reader import JournalFolder
-from roamcast.journal.records import RECORD_SCHEMA, Record, to_batch
+from roamcast.journal.records import RECORD_SCHEMA, Record, to_batch, to_rows
 from roamcast.journal.segments import read
 from roamcast.journal.writer import FileJournal
 
@@ -20,9 +20,9 @@ LIMIT = 30.0
 
 @dataclass(frozen=True)
 class Append:
-    """Calls made without waiting in between."""
+    """Calls made without waiting in between: the records, and whether they are appended as columns."""
 
-    calls: list[list[Record]]
+    calls: list[tuple[list[Record], bool]]
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,8 @@ rows = st.builds(
     readings=st.none() | st.dictionaries(texts, floats, max_size=3),
     body=st.none() | texts,
 )
-appends = st.lists(st.lists(rows, min_size=1, max_size=4), min_size=1, max_size=5).map(Append)
+calls = st.tuples(st.lists(rows, min_size=1, max_size=4), st.booleans())
+appends = st.lists(calls, min_size=1, max_size=5).map(Append)
 steps = st.lists(appends | st.just(Reopen()) | st.floats(0, 1).map(Delete), max_size=10)
 
 
@@ -67,8 +68,8 @@ def test_the_journal_equals_a_list(steps: list[Append | Reopen | Delete]) -> Non
         for step in steps:
             match step:
                 case Append(calls):
-                    futures = [journal.append(call) for call in calls]
-                    for call, future in zip(calls, futures, strict=True):
+                    futures = [journal.append(to_rows(call) if columns else call) for call, columns in calls]
+                    for (call, _), future in zip(calls, futures, strict=True):
                         assert future.result(LIMIT) == len(model) + 1
                         model += call
                 case Reopen():

@@ -38,13 +38,13 @@ def test_registry_survives_reopening(path: Path) -> None:
     record = Record(SUBSCRIPTION, "ann", id="q", time=1, body="{}")
     registry = SqlRegistry(open_sqlite(path, REGISTRY_FORMAT))
     registry.apply([EntityAdded(entity), SubscriptionAdded(subscription), Bound("q", "s", 9), record], at=9)
-    registry.raise_sequence_bound("s", 77)
+    registry.raise_sequence_bounds({"s": 77})
     registry.set_pipeline("pipe")
     waiting = registry.control_outbox()
     registry.close()
     registry = SqlRegistry(open_sqlite(path, REGISTRY_FORMAT))
     assert registry.entity("s") == entity
-    assert registry.sequence_bound("s") == 77
+    assert registry.sequence_bounds(["s"])["s"] == 77
     assert registry.subscriptions() == [subscription]
     assert registry.live_bindings() == [Bound("q", "s", 9)]
     assert registry.control_outbox() == waiting
@@ -117,7 +117,7 @@ def test_store_of_another_version_is_refused(path: Path) -> None:
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE meta SET value = 'roamcast-store/99' WHERE name = 'schema'")
     connection.close()
-    with pytest.raises(ConflictError, match=r"roamcast-store/99.*roamcast-store/9") as caught:
+    with pytest.raises(ConflictError, match=r"roamcast-store/99.*roamcast-store/10") as caught:
         open_sqlite(path, REGISTRY_FORMAT)
     assert caught.value.hint
 
@@ -134,7 +134,7 @@ def test_visitors_of_another_version_are_refused_with_the_store(path: Path) -> N
         SqlVisitors(open_sqlite(path, REGISTRY_FORMAT))
 
 
-FORMATS = {"roamcast-store/9": "f7b3fe9fa119b75c", "roamcast-office/4": "ead84206e99f8f3f"}
+FORMATS = {"roamcast-store/10": "2a5bf1cd69536633", "roamcast-office/4": "ead84206e99f8f3f"}
 
 
 @pytest.mark.parametrize("kind", [REGISTRY_FORMAT, OFFICE_FORMAT], ids=lambda kind: kind.name)

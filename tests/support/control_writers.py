@@ -14,13 +14,14 @@ from roamcast.deliver.requests import Deposit, Register, Remove
 from roamcast.errors import StorageError
 from roamcast.journal.bodies import BindingBody
 from roamcast.journal.reader import JournalFolder
-from roamcast.journal.records import Record
+from roamcast.journal.records import Records
 from roamcast.journal.segments import read
 from roamcast.journal.writer import FileJournal
 from roamcast.lab.models.office_store import MemoryOfficeStore
 from roamcast.lab.models.registry import MemoryRegistry
 from roamcast.model import Letter, Position
 from roamcast.node.clock import Clock
+from roamcast.node.control.gateway_requests import GatewayRequests
 from roamcast.node.control.queries import Queries
 from roamcast.node.control.writer import ControlWriter
 from roamcast.node.metrics import Metrics
@@ -69,7 +70,7 @@ class Journal(FileJournal):
         self.appends = 0
         self.refusals = 0
 
-    def append(self, records: Sequence[Record], *, urgent: bool = False) -> Future[int]:
+    def append(self, records: Records, *, urgent: bool = False) -> Future[int]:
         if self.refusals:
             self.refusals -= 1
             failed: Future[int] = Future()
@@ -130,6 +131,7 @@ class World:
         except BaseException:
             self.journal.close()
             raise
+        self.gateways = GatewayRequests(self.control)
 
     def stop(self) -> None:
         self.control.close()

@@ -74,6 +74,14 @@ class RunningNode(ABC):
         client.register_subscriber(id, **fields)
         return client
 
+    def gateway(self, id: str = "gateway", *sources: str, **fields: Any) -> Client:
+        """A gateway with these sources."""
+        client = self.client()
+        client.register_gateway(id, **fields)
+        if sources:
+            client.register_sources([{"id": source} for source in sources], all_or_none=True)
+        return client
+
     def operator(self) -> Client:
         return self.client((self.data / "operator.token").read_text().strip())
 

@@ -21,7 +21,7 @@ _PARAMETERS: Final = {
     "attributes": "attribute", "id": "entity", "max_x": "box", "max_y": "box", "min_x": "box", "min_y": "box",
     "name": "to", "readings": "reading", "terms": "term",
 }  # fmt: skip
-_ENTITIES: Final = ("source", "subscriber", "entity")
+_ENTITIES: Final = ("gateway", "source", "subscriber", "entity")
 
 
 class Group(TyperGroup):

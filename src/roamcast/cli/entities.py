@@ -1,4 +1,4 @@
-"""Commands for sources and subscribers: register, move, attributes, tokens."""
+"""Commands for sources, subscribers and gateways: register, move, attributes, tokens."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ _MAX_INTEGER: Final = 2**53 - 1  # larger integers lose digits in JSON
 _CONSEQUENCES: Final = {
     "source": "Its bindings end.",
     "subscriber": "Its subscriptions and its mailbox are deleted, and its id cannot be used again.",
+    "gateway": "Its sources are removed with it.",
 }
 
 
@@ -48,50 +49,80 @@ class Role(StrEnum):
 
     source = "source"
     subscriber = "subscriber"
+    gateway = "gateway"
+
+
+Gateway = Annotated[str | None, typer.Option(help="Id of the gateway that the source belongs to.", show_default="none")]
 
 
 def register(
-    kind: Annotated[Role, typer.Argument(help="Kind of entity.", metavar="source|subscriber")],
+    kind: Annotated[Role, typer.Argument(help="Kind of entity.", metavar="source|subscriber|gateway")],
     id: Annotated[str, typer.Argument(metavar="ID", help="Id of the entity.")],
     attribute: Annotated[list[str] | None, AttributeOption] = None,
     x: Annotated[float | None, typer.Option(help="Position: x, or longitude.")] = None,
     y: Annotated[float | None, typer.Option(help="Position: y, or latitude.")] = None,
+    gateway: Gateway = None,
     as_json: Json = False,
     url: Url = None,
 ) -> None:
-    """Register a source or a subscriber, and store its token for other commands.
+    """Register a source, a subscriber or a gateway, and store its token for other commands.
+
+    A gateway acts for its sources, which have no tokens of their own: register them with --gateway.
 
     Example: roamcast register source mic-1 --attribute context=noise --attribute floor=2 --x 8.5 --y 53.5
+
+    Example: roamcast register source meter-1 --gateway hub
     """
-    register_entity(url, kind.value, id, parse_attributes(attribute or ()), x, y).close()
-    print_result({"kind": kind.value, "id": id}, f"registered {kind.value} {id}", as_json=as_json)
+    attributes = parse_attributes(attribute or ())
+    if kind is Role.gateway and (x is not None or y is not None):
+        raise InputError("a gateway has no position", where="--x", hint="give positions to its sources")
+    if gateway is None:
+        register_entity(url, kind.value, id, attributes, x, y).close()
+        print_result({"kind": kind.value, "id": id}, f"registered {kind.value} {id}", as_json=as_json)
+        return
+    if kind is not Role.source:
+        raise InputError(f"a {kind.value} belongs to no gateway", where="--gateway", hint="omit it")
+    fields = {"id": id, "attributes": attributes, "x": x, "y": y}
+    with entity_client(url, gateway) as client:
+        sources = [{name: value for name, value in fields.items() if value is not None}]
+        (registered,) = client.register_sources(sources, all_or_none=True)
+    text = f"registered source {id} of gateway {gateway}"
+    if not registered.changed:
+        text = f"gateway {gateway} has source {id} already; nothing is changed"
+    print_result({"kind": "source", "id": id, "gateway": gateway}, text, as_json=as_json)
 
 
 def unregister(
     entity: Entity,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    gateway: Gateway = None,
     as_json: Json = False,
     url: Url = None,
 ) -> None:
-    """Remove a source or a subscriber permanently, and delete its token.
+    """Remove a source, a subscriber or a gateway permanently, and delete its token. A gateway's sources go with it.
 
     Example: roamcast unregister mic-1
+
+    Example: roamcast unregister meter-1 --gateway hub
     """
     if not yes and not _has_terminal():
         raise InputError("confirmation needs a terminal", hint="pass --yes to do without")
-    with entity_client(url, entity) as client:
-        kind = client.me()["kind"]
+    with entity_client(url, gateway or entity) as client:
+        kind = "source" if gateway else client.me()["kind"]
         if not yes:
             typer.confirm(f"Permanently remove {kind} {entity}? {_CONSEQUENCES[kind]}", abort=True, err=True)
-        client.unregister()
-    stored_tokens().remove(node_url(url), entity)
+        if gateway:
+            client.remove_source(entity)
+        else:
+            client.unregister(sources=kind == "gateway")
+            stored_tokens().remove(node_url(url), entity)
     print_result({"kind": kind, "id": entity}, f"removed {kind} {entity}", as_json=as_json)
 
 
 def set_attributes(
     entity: EntityOrVisitor, attribute: Annotated[list[str], AttributeOption], as_json: Json = False, url: Url = None
 ) -> None:
-    """Replace all attributes of a source or a subscriber, and print them.
+    """Replace all attributes of a source, a subscriber or a gateway, and print them.
 
     Example: roamcast set-attributes mic-1 --attribute context=noise --attribute floor=3
     """
@@ -141,7 +172,7 @@ def renew_token(
     as_json: Json = False,
     url: Url = None,
 ) -> None:
-    """Replace the token of a source or a subscriber. The old token becomes invalid.
+    """Replace the token of a source, a subscriber or a gateway. The old token becomes invalid.
 
     If its token is stored here, the new one replaces it. Otherwise the operator token is used, and the new token is
     printed, or stored for other commands with --store.

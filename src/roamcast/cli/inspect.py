@@ -50,7 +50,7 @@ def where(
     as_json: Json = False,
     url: Url = None,
 ) -> None:
-    """Show a source or a subscriber: position, attributes, and its subscriptions or those bound to it.
+    """Show a source, a subscriber or a gateway: position, attributes, and its subscriptions or those bound to it.
 
     Uses the entity's own token if it is stored here, otherwise the operator token.
 
@@ -188,12 +188,16 @@ def _partitioning_lines(status: dict[str, Any]) -> list[str]:
 
 def _entity_text(entity: dict[str, Any]) -> str:
     lines = [f"{entity['kind']} {entity['id']}"]
+    if entity["kind"] == "gateway":
+        return "\n".join(lines + attribute_lines(entity["attributes"]))
     position = entity["position"]
     if position is None:
         lines.append("position: unknown")
     else:
         lines.append(f"position: {position['x']:.10g}, {position['y']:.10g}, since {local_time(position['time'])}")
     lines += attribute_lines(entity["attributes"])
+    if entity["gateway"] is not None:
+        lines.append(f"gateway: {entity['gateway']}")
     label = "bound subscriptions" if entity["kind"] == "source" else "subscriptions"
     shown = entity["subscriptions"][:_MAX_SHOWN]
     more = entity["count"] - len(shown)

@@ -143,6 +143,31 @@ def journal(
 
 
 @bench.command()
+def intake(
+    seconds: Annotated[float, typer.Option(min=0.1, help="Duration for each format.")] = 10.0,
+    connections: Annotated[int, typer.Option(min=1, max=256, help="Connections of the load generator.")] = 8,
+    formats: Annotated[
+        str, typer.Option(help="Formats of the bodies, separated by commas.")
+    ] = "json,ndjson,arrow,parquet",
+    out: OutFile = None,
+    as_json: Json = False,
+) -> None:
+    """Events per second that a node acknowledges, by the format of their bodies, compared with NATS JetStream.
+
+    Example: roamcast bench intake --out intake.json
+    """
+    require("node", "lab")
+    from roamcast.lab.bench.intake.bench import bench_intake
+    from roamcast.lab.bench.intake.bodies import FORMATS
+
+    names = [name.strip() for name in formats.split(",")]
+    if unknown := [name for name in names if name not in FORMATS]:
+        hint = f"use some of {', '.join(FORMATS)}"
+        raise InputError(f"unknown format {unknown[0]!r}", where="--formats", hint=hint)
+    _report(bench_intake(names, seconds, connections, print_line), out, as_json=as_json)
+
+
+@bench.command()
 def deliver(
     letters: Annotated[int, typer.Option(min=1_000, help="Letters stored at the same time.")] = 1_000_000,
     clients: Annotated[int, typer.Option(min=1, help="Number of client processes.")] = 1,

@@ -22,7 +22,7 @@ Url = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 AlwaysJson = Annotated[bool, typer.Option("--json", help="Print JSON (always on).", show_default=False)]
-Entity = Annotated[str, typer.Argument(metavar="ENTITY", help="Id of the source or subscriber.")]
+Entity = Annotated[str, typer.Argument(metavar="ENTITY", help="Id of the source, subscriber or gateway.")]
 EntityOrVisitor = Annotated[
     str, typer.Argument(metavar="ENTITY", help="Id of the source or subscriber, or full name of a visitor.")
 ]

@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
 from roamcast.cli.options import Json, OnError, Register, Url
 from roamcast.cli.output import Progress, counted, print_result
+from roamcast.cli.table_files import event_lines, is_table
 from roamcast.cli.tokens import anonymous_client, entity_client, register_entity, registered_client
 from roamcast.durable import storage_errors
 from roamcast.errors import InputError, PermissionDeniedError, RoamcastError
@@ -29,13 +30,18 @@ __all__ = ["publish"]
 # Size of one request: below the default limits of a node.
 _CHUNK_ROWS: Final = 1_000
 _CHUNK_BYTES: Final = 4 * 1024 * 1024
-_ROW_HINT: Final = "a line is a JSON object with any of time, x, y, terms, readings, id and seq"
+_ROW_HINT: Final = "a line or row has any of time, x, y, terms, readings, id and seq"
 
 
 def publish(
     source: Annotated[str, typer.Option(help="Id of the source.")],
     file: Annotated[
-        str | None, typer.Argument(metavar="FILE|-", help="Events as NDJSON, one object per line; - is stdin.")
+        str | None,
+        typer.Argument(
+            metavar="FILE|-",
+            help="Events: NDJSON, one object per line; or a row for each in Arrow (.arrow, .arrows, .feather) or "
+            "Parquet (.parquet, .pq). - is NDJSON from stdin.",
+        ),
     ] = None,
     x: Annotated[
         float | None, typer.Option(help="Position: x, or longitude.", show_default="the source's position")
@@ -59,6 +65,8 @@ def publish(
     Example: roamcast publish --source door-7 --x 13.4 --y 52.5 --term fire --reading celsius=71.5
 
     Example: roamcast publish --source door-7 events.ndjson
+
+    Example: roamcast publish --source door-7 events.parquet
     """
     from roamcast.client.flow import json_body
     from roamcast.coordinates import COORDINATES
@@ -199,7 +207,8 @@ def _publish_chunk(client: Client, rows: list[_EventRow], file: str, *, skip: bo
 
 def _reject(error: RoamcastError, file: str, number: int, *, skip: bool) -> None:
     field = "" if error.where in (None, "body") else f": {error.where}"
-    where = f"{'standard input' if file == '-' else file}, line {number}{field}"
+    row = f"{'row' if is_table(file) else 'line'} {number}"
+    where = f"{'standard input' if file == '-' else file}, {row}{field}"
     hint = _ROW_HINT if (error.hint or "").startswith(("see /docs", "send JSON")) else error.hint
     located = type(error)(error.message, where=where, hint=hint)
     if not skip:
@@ -208,13 +217,13 @@ def _reject(error: RoamcastError, file: str, number: int, *, skip: bool) -> None
 
 
 @contextmanager
-def _open(file: str) -> Iterator[BinaryIO]:
-    """Open in binary mode: a row that is not UTF-8 is an invalid row, not an invalid file."""
+def _open(file: str) -> Iterator[Iterable[bytes]]:
+    """The rows as JSON. Binary: a row that is not UTF-8 is an invalid row, not an invalid file."""
     if file == "-":
         yield sys.stdin.buffer
         return
     path = Path(file)
     if not path.is_file():
-        raise InputError("no such file", where=file, hint="pass the path of an NDJSON file, or - for stdin")
-    with storage_errors(path), path.open("rb") as lines:
-        yield lines
+        raise InputError("no such file", where=file, hint="pass the path of a file, or - for stdin")
+    with storage_errors(path), path.open("rb") as content:
+        yield event_lines(file, content) if is_table(file) else content

@@ -22,7 +22,7 @@ __all__ = [
     "operator_or_entity_client", "register_entity", "registered_client", "stored_tokens",
 ]  # fmt: skip
 
-EntityKind = Literal["source", "subscriber"]
+EntityKind = Literal["source", "subscriber", "gateway"]
 
 _DELAYS: Final = (0.1, 0.4)  # seconds between attempts; short, as a user is waiting
 
@@ -85,9 +85,15 @@ def register_entity(
     """Register an entity, store its token and return its client. Raises ConflictError if the id is taken."""
     url, tokens = node_url(url), stored_tokens()
     client = anonymous_client(url)
-    call = client.register_source if kind == "source" else client.register_subscriber
+
+    def obtain() -> str:
+        if kind == "gateway":
+            return client.register_gateway(id, attributes=attributes)
+        call = client.register_source if kind == "source" else client.register_subscriber
+        return call(id, attributes=attributes, x=x, y=y)
+
     try:
-        tokens.put(url, id, lambda: call(id, attributes=attributes, x=x, y=y))
+        tokens.put(url, id, obtain)
     except (ConflictError, InputError) as error:
         if error.where == "id":
             error.where = id

@@ -9,6 +9,7 @@ from roamcast.client.values import (
     MailboxLetters,
     PublishReceipt,
     SendReceipt,
+    SourceResult,
     Subscription,
     SubscriptionResult,
 )
@@ -16,5 +17,5 @@ from roamcast.errors import UncertainError
 
 __all__ = [
     "AsyncClient", "Binding", "Client", "Letter", "LetterTrace", "MailboxLetters", "PublishReceipt", "SendReceipt",
-    "Subscription", "SubscriptionResult", "UncertainError",
+    "SourceResult", "Subscription", "SubscriptionResult", "UncertainError",
 ]  # fmt: skip

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 import uuid
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -14,6 +12,8 @@ from urllib.parse import quote
 from roamcast.client.ack_group import AckGroup
 from roamcast.client.flow import ApiRequest, Flow, error_from_json, exchange, json_body
 from roamcast.client.mailbox import MailboxAccess
+from roamcast.client.numbers import NumberReservations
+from roamcast.client.publishing import Events, publish_body
 from roamcast.client.remote_publishing import RemotePublishing
 from roamcast.client.tokens import TokenFile
 from roamcast.client.values import (
@@ -21,6 +21,7 @@ from roamcast.client.values import (
     Letter,
     MailboxLetters,
     PublishReceipt,
+    SourceResult,
     Subscription,
     SubscriptionResult,
     binding_from_json,
@@ -35,16 +36,14 @@ __all__ = ["DELAYS", "ApiCalls", "Attributes", "EntityKind", "Events"]
 DELAYS = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0)
 """Default seconds between attempts: enough for a node that restarts within ten seconds."""
 
-_MAX_NUMBERS = 10_000  # that one request can reserve
-_BULK = 5_000  # subscriptions in a request
+_BULK = 5_000  # subscriptions, sources or positions in a request
 _BULK_TIME = 50.0  # seconds more that such a request may take
-_MAX_AHEAD = 1_000  # that are reserved beyond what is needed
 
 T = TypeVar("T")
+R = TypeVar("R", SubscriptionResult, SourceResult)
 
-EntityKind = Literal["source", "subscriber"]
+EntityKind = Literal["source", "subscriber", "gateway"]
 Attributes = Mapping[str, str | float | bool]
-Events = Mapping[str, Any] | Iterable[Mapping[str, Any]]
 
 
 class ApiCalls:
@@ -57,10 +56,7 @@ class ApiCalls:
         self.mailbox = MailboxAccess(lambda: self._token, name, delays)
         self._remote = RemotePublishing(lambda: self._token, delays)
         self.processed = AckGroup()
-        self._numbers: deque[int] = deque()
-        self._last_numbers: list[int] = []  # that were handed out
-        self._reserve = 1
-        self._lock = threading.Lock()
+        self._numbers = NumberReservations(delays)
 
     @property
     def token(self) -> str | None:
@@ -117,8 +113,9 @@ class ApiCalls:
     def me(self) -> Flow[dict[str, Any]]:
         return self._call(ApiRequest("GET", "/v1/me"), dict)
 
-    def set_attributes(self, attributes: Attributes) -> Flow[dict[str, Any]]:
-        return self._call(ApiRequest("PUT", "/v1/me/attributes", json_body(dict(attributes))), dict)
+    def set_attributes(self, attributes: Attributes, source: str | None = None) -> Flow[dict[str, Any]]:
+        path = "/v1/me/attributes" if source is None else f"/v1/sources/{_quoted(source)}/attributes"
+        return self._call(ApiRequest("PUT", path, json_body(dict(attributes))), dict)
 
     def renew_token(self, id: str | None) -> Flow[str]:
         is_own = id is None
@@ -131,67 +128,67 @@ class ApiCalls:
             self.mailbox = MailboxAccess(lambda: self._token, None, self.delays)
         return token
 
-    def forget_position(self) -> Flow[None]:
-        return self._call(ApiRequest("DELETE", "/v1/me/position"), _nothing)
+    def forget_position(self, source: str | None = None) -> Flow[None]:
+        path = "/v1/me/position" if source is None else f"/v1/sources/{_quoted(source)}/position"
+        return self._call(ApiRequest("DELETE", path), _nothing)
 
-    def unregister(self) -> Flow[None]:
+    def unregister(self, sources: bool) -> Flow[None]:
         gone = None if self._has_name else 401  # the token of a mailbox may be refused although the subscriber exists
-        return self._call(ApiRequest("DELETE", "/v1/me"), _nothing, gone=gone)
+        parameters = {"sources": "true"} if sources else {}
+        extra_time = _BULK_TIME if sources else 0.0
+        return self._call(
+            ApiRequest("DELETE", "/v1/me", parameters=parameters, extra_time=extra_time), _nothing, gone=gone
+        )
+
+    def register_sources(self, sources: Iterable[Mapping[str, Any]], all_or_none: bool) -> Flow[list[SourceResult]]:
+        rows = list(sources)
+        results: list[SourceResult] = []
+        size = max(1, len(rows)) if all_or_none else _BULK
+        for first in range(0, len(rows), size):
+            parameters = {"all_or_none": str(all_or_none).lower()}
+            body = json_body(rows[first : first + size])
+            request = ApiRequest("POST", "/v1/sources", body, parameters, extra_time=_BULK_TIME)
+            results += yield from self._call(request, partial(_results, "sources", SourceResult, first))
+        return results
+
+    def sources(self) -> Flow[list[dict[str, Any]]]:
+        return self._pages("/v1/sources", "sources", dict, lambda source: str(source["id"]))
+
+    def remove_source(self, id: str) -> Flow[None]:
+        return self._call(ApiRequest("DELETE", f"/v1/sources/{_quoted(id)}"), _nothing, gone=404)
 
     def entity(self, id: str) -> Flow[dict[str, Any]]:
         return self._call(ApiRequest("GET", f"/v1/entities/{_quoted(id)}"), dict)
 
     def publish(self, events: Events, domain: str | None) -> Flow[PublishReceipt]:
-        batch = [dict(events)] if isinstance(events, Mapping) else [dict(event) for event in events]
-        if not batch:
-            raise InputError("no events to publish", where="events", hint="pass at least one")
-        unnumbered = [event for event in batch if event.get("seq") is None]
-        numbers = yield from self.reserve_numbers(len(unnumbered))
-        for event, number in zip(unnumbered, numbers, strict=True):
-            event["seq"] = number
-        body = json_body(batch)
-        request = ApiRequest("POST", "/v1/events", body)
+        body = yield from publish_body(events, self._numbers.reserve)
+        request = ApiRequest("POST", "/v1/events", body.content, headers=body.headers)
         if domain is not None:
-            request = yield from self._remote.request(domain, body)
+            request = yield from self._remote.request(domain, request)
         try:
             return (
                 yield from exchange(
                     request,
                     self.delays,
                     lambda reply: PublishReceipt(reply["accepted"], reply["first_seq"], reply["last_seq"]),
-                    refused=lambda: self._reuse_numbers(numbers),
+                    refused=lambda: self._numbers.reuse(body.numbers),
                 )
             )
         except UnavailableError:
             self._remote.forget_peers()
             raise
 
-    def reserve_numbers(self, count: int) -> Flow[list[int]]:
-        """Sequence numbers reserved for this client alone; other clients may publish for the same source.
+    def reserve_numbers(self, count: int, source: str | None) -> Flow[list[int]]:
+        numbers = yield from self._numbers.reserve({source: count})
+        return numbers[source]
 
-        Each request reserves more than the one before, so that a client that publishes continuously seldom asks and one
-        that publishes once leaves no gap.
-        """
-        numbers: list[int] = []
-        while True:
-            with self._lock:
-                numbers += [self._numbers.popleft() for _ in range(min(count - len(numbers), len(self._numbers)))]
-                missing = count - len(numbers)
-                size = min(max(missing, self._reserve), _MAX_NUMBERS)
-                self._reserve = min(2 * size, _MAX_AHEAD)
-                self._last_numbers = numbers
-            if not missing:
-                return numbers
-            request = ApiRequest("POST", "/v1/numbers", json_body({"count": size}))
-            first, reserved = yield from exchange(request, self.delays, lambda reply: (reply["first"], reply["count"]))
-            with self._lock:
-                self._numbers.extend(range(first, first + reserved))
-
-    def _reuse_numbers(self, numbers: list[int]) -> None:
-        """Number the next events like these, which were refused, unless later numbers were handed out meanwhile."""
-        with self._lock:
-            if numbers is self._last_numbers:
-                self._numbers.extendleft(reversed(numbers))
+    def move_many(self, positions: Iterable[Mapping[str, Any]]) -> Flow[int]:
+        rows = [dict(position) for position in positions]
+        stale = 0
+        for first in range(0, len(rows), _BULK):
+            request = ApiRequest("POST", "/v1/positions", json_body(rows[first : first + _BULK]), extra_time=_BULK_TIME)
+            stale += yield from self._call(request, lambda reply: int(reply["stale"]))
+        return stale
 
     def move(self, x: float, y: float, time: float | str | None) -> Flow[bool]:
         body = json_body(_without_none(x=x, y=y, time=time))
@@ -220,7 +217,7 @@ class ApiCalls:
             parameters = {"idempotency_key": f"{key}:{first}", "all_or_none": str(all_or_none).lower()}
             body = json_body(rows[first : first + size])
             request = ApiRequest("POST", "/v1/subscriptions", body, parameters, extra_time=_BULK_TIME)
-            results += yield from self._call(request, partial(_results, first))
+            results += yield from self._call(request, partial(_results, "subscriptions", SubscriptionResult, first))
         return results
 
     def replace(
@@ -241,7 +238,7 @@ class ApiCalls:
         for first in range(0, len(rows), _BULK):
             body = json_body({"ids": rows[first : first + _BULK]})
             request = ApiRequest("POST", "/v1/subscriptions/remove", body, extra_time=_BULK_TIME)
-            results += yield from self._call(request, partial(_results, first))
+            results += yield from self._call(request, partial(_results, "subscriptions", SubscriptionResult, first))
         return results
 
     def unsubscribe(self, id: str) -> Flow[None]:
@@ -251,16 +248,22 @@ class ApiCalls:
         return self._call(ApiRequest("GET", f"/v1/subscriptions/{_quoted(id)}"), subscription_from_json)
 
     def subscriptions(self) -> Flow[list[Subscription]]:
-        subscriptions: list[Subscription] = []
+        return self._pages("/v1/subscriptions", "subscriptions", subscription_from_json, lambda one: one.id)
+
+    def _pages(
+        self, path: str, name: str, read: Callable[[Mapping[str, Any]], T], id_of: Callable[[T], str]
+    ) -> Flow[list[T]]:
+        """All items of a list that has pages, ordered by id."""
+        items: list[T] = []
         has_more = True
         while has_more:
-            parameters = {"after": subscriptions[-1].id} if subscriptions else {}
+            parameters = {"after": id_of(items[-1])} if items else {}
             page, has_more = yield from self._call(
-                ApiRequest("GET", "/v1/subscriptions", parameters=parameters),
-                lambda reply: ([subscription_from_json(s) for s in reply["subscriptions"]], bool(reply["more"])),
+                ApiRequest("GET", path, parameters=parameters),
+                lambda reply: ([read(item) for item in reply[name]], bool(reply["more"])),
             )
-            subscriptions += page
-        return subscriptions
+            items += page
+        return items
 
     def explain_match(self, id: str, event: Mapping[str, Any]) -> Flow[dict[str, Any]]:
         request = ApiRequest("POST", f"/v1/subscriptions/{_quoted(id)}/explain", json_body(dict(event)))
@@ -343,16 +346,16 @@ def _query_fields(
     )
 
 
-def _results(first: int, reply: Any) -> list[SubscriptionResult]:
+def _results(name: str, kind: type[R], first: int, reply: Any) -> list[R]:
     """Rows of the node's response. `first`: how many rows earlier requests had."""
     results = []
-    for number, row in enumerate(reply["subscriptions"], first):
+    for number, row in enumerate(reply[name], first):
         error = row.get("error")
         if error is not None:
             error = error_from_json(error)
             _, bracket, field = (error.where or "").partition("]")
-            error.where = f"subscriptions[{number}]{field}" if bracket else error.where
-        results.append(SubscriptionResult(row.get("id"), error is None and row.get("new", True), error))
+            error.where = f"{name}[{number}]{field}" if bracket else error.where
+        results.append(kind(row.get("id"), error is None and row.get("new", True), error))
     return results
 
 

@@ -13,7 +13,7 @@ import httpx
 
 from roamcast.client.calls import DELAYS, ApiCalls, Attributes, EntityKind, Events
 from roamcast.client.defaults import DEFAULT_URL, client_defaults
-from roamcast.client.streams import DemandStream, LetterStream
+from roamcast.client.streams import DemandStream, LetterStream, SourceDemandStream
 from roamcast.client.tokens import TokenFile
 from roamcast.client.transport import Transport, check_url
 from roamcast.client.values import (
@@ -23,6 +23,7 @@ from roamcast.client.values import (
     MailboxLetters,
     PublishReceipt,
     SendReceipt,
+    SourceResult,
     Subscription,
     SubscriptionResult,
 )
@@ -34,7 +35,8 @@ __all__ = ["Client"]
 class Client:
     """Talks to one node as one entity, identified by its token.
 
-    `connect_subscriber` and `connect_source` keep the token for you: a program that uses them can be restarted.
+    `connect_subscriber`, `connect_source` and `connect_gateway` keep the token for you: a program that uses them can be
+    restarted.
 
     A call that fails because the node is unreachable or answers 5xx is retried after each of `delays` seconds. Retries
     never repeat an effect. Errors of the node are raised as the same class. Several clients can share one `http`, which
@@ -98,6 +100,23 @@ class Client:
         return cls._connect("source", id, url, attributes, x, y, tokens, ca, timeout)
 
     @classmethod
+    def connect_gateway(
+        cls,
+        id: str,
+        url: str | None = None,
+        *,
+        attributes: Attributes | None = None,
+        tokens: Path | str | None = None,
+        ca: Path | str | None = None,
+        timeout: float = 10.0,
+    ) -> Self:
+        """A client that acts as this gateway, whenever it is called again on this machine: see `connect_subscriber`.
+
+        A gateway acts for the sources that it registers with `register_sources`.
+        """
+        return cls._connect("gateway", id, url, attributes, None, None, tokens, ca, timeout)
+
+    @classmethod
     def _connect(
         cls,
         kind: EntityKind,
@@ -146,9 +165,35 @@ class Client:
         """Register a subscriber, act as it from now on, and return its token. The node shows the token only once."""
         return self._transport.run(self._calls.register("subscriber", id, attributes, x, y))
 
-    def unregister(self) -> None:
-        """Remove the entity permanently. A subscriber's subscriptions and mailbox are removed with it."""
-        self._transport.run(self._calls.unregister())
+    def register_gateway(self, id: str, *, attributes: Attributes | None = None) -> str:
+        """Register a gateway, act as it from now on, and return its token. The node shows the token only once."""
+        return self._transport.run(self._calls.register("gateway", id, attributes, None, None))
+
+    def register_sources(
+        self, sources: Iterable[Mapping[str, Any]], *, all_or_none: bool = False
+    ) -> list[SourceResult]:
+        """Register sources that belong to this gateway. Each is a mapping with `id`, and any of `attributes`, `x`, `y`.
+
+        They have no tokens of their own. Each is registered or refused on its own; the results are in the same order.
+        One that the gateway has already stays as it is. With `all_or_none`, none is registered if one is refused; then
+        there is a limit (10,000), and the error is raised.
+        """
+        return self._transport.run(self._calls.register_sources(sources, all_or_none))
+
+    def sources(self) -> list[dict[str, Any]]:
+        """The sources of this gateway, ordered by id."""
+        return self._transport.run(self._calls.sources())
+
+    def remove_source(self, id: str) -> None:
+        """Remove a source of this gateway permanently; with the operator token, any source."""
+        self._transport.run(self._calls.remove_source(id))
+
+    def unregister(self, *, sources: bool = False) -> None:
+        """Remove the entity permanently. A subscriber's subscriptions and mailbox are removed with it.
+
+        A gateway that has sources is removed only with `sources`, which removes them, too.
+        """
+        self._transport.run(self._calls.unregister(sources))
 
     def renew_token(self, id: str | None = None) -> str:
         """Replace the token of this entity; with the operator token, of the entity `id`. Invalidates the old one."""
@@ -161,13 +206,13 @@ class Client:
     def entity(self, id: str) -> dict[str, Any]:
         """An entity: kind, position, attributes, and its subscriptions or those bound to it.
 
-        Entities see themselves; the operator token sees all.
+        Entities see themselves; a gateway sees its sources; the operator token sees all.
         """
         return self._transport.run(self._calls.entity(id))
 
-    def set_attributes(self, attributes: Attributes) -> dict[str, Any]:
-        """Replace all attributes of the entity. Returns the entity."""
-        return self._transport.run(self._calls.set_attributes(attributes))
+    def set_attributes(self, attributes: Attributes, *, source: str | None = None) -> dict[str, Any]:
+        """Replace all attributes of the entity, or of this `source` of the gateway. Returns the entity."""
+        return self._transport.run(self._calls.set_attributes(attributes, source))
 
     def move(self, x: float, y: float, *, time: float | str | None = None) -> bool:
         """Report the entity's position, now or at `time` (ISO 8601 with offset, or seconds since 1970).
@@ -176,38 +221,58 @@ class Client:
         """
         return self._transport.run(self._calls.move(x, y, time))
 
-    def forget_position(self) -> None:
-        """Erase the entity's position and binding history."""
-        self._transport.run(self._calls.forget_position())
+    def move_many(self, positions: Iterable[Mapping[str, Any]]) -> int:
+        """Report many positions: mappings with `x`, `y`, perhaps `time`, and for a gateway `entity`, the source.
+
+        Each 5,000 are applied together or, if one is refused, not at all. Returns how many changed nothing, because a
+        later position is known already.
+        """
+        return self._transport.run(self._calls.move_many(positions))
+
+    def forget_position(self, *, source: str | None = None) -> None:
+        """Erase the position and the binding history of the entity, or of this `source` of the gateway."""
+        self._transport.run(self._calls.forget_position(source))
 
     def publish(self, events: Events, *, domain: str | None = None) -> PublishReceipt:
         """Publish one event or several, all or none. They are on the node's disk when this returns.
 
-        An event is a mapping with any of `time`, `x`, `y`, `terms`, `readings`, `id`, `seq`. Events without `seq` get
-        sequence numbers reserved for this client, so that a retry cannot duplicate them. Do not mix them with numbers
-        of your own for the same source.
+        An event is a mapping with any of `time`, `x`, `y`, `terms`, `readings`, `id`, `seq`; for a gateway also
+        `source`. Many are published fastest as a `pyarrow.Table` or `RecordBatch` with such columns. Events without
+        `seq` get sequence numbers reserved for this client, so that a retry cannot duplicate them. Do not mix them with
+        numbers of your own for the same source.
 
         With `domain`, they are published at the peer of that domain; `x` and `y` are required then. The same event, by
         sequence number, published at several nodes counts once. The token is not sent there, only a proof made from it.
         """
         return self._transport.run(self._calls.publish(events, domain))
 
-    def reserve_numbers(self, count: int) -> list[int]:
+    def reserve_numbers(self, count: int, *, source: str | None = None) -> list[int]:
         """Reserve sequence numbers, in rising order, for events that may be published several times or at several
-        nodes.
+        nodes. A gateway names the `source`.
         """
-        return self._transport.run(self._calls.reserve_numbers(count))
+        return self._transport.run(self._calls.reserve_numbers(count, source))
 
     def demand(self) -> Iterator[bool]:
         """Whether the source is demanded: the current value, then each change, until the client is closed.
 
-        True while the node cannot be reached.
+        True while the node cannot be reached. For a gateway: whether any of its sources is.
         """
         return self._transport.listen(DemandStream(self._calls.delays))
+
+    def source_demand(self) -> Iterator[Mapping[str, bool]]:
+        """Whether each source of this gateway is demanded, by id: first all, then those that changed or are new.
+
+        All are while the node cannot be reached.
+        """
+        return self._transport.listen(SourceDemandStream(self._calls.delays))
 
     def on_demand(self, callback: Callable[[bool], None]) -> threading.Thread:
         """Pass each value of `demand` to `callback`, in the background, until the client is closed."""
         return self._transport.call_for_each(DemandStream(self._calls.delays), callback)
+
+    def on_source_demand(self, callback: Callable[[Mapping[str, bool]], None]) -> threading.Thread:
+        """Pass each value of `source_demand` to `callback`, in the background, until the client is closed."""
+        return self._transport.call_for_each(SourceDemandStream(self._calls.delays), callback)
 
     def subscribe(
         self,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import orjson
 
@@ -12,9 +12,9 @@ from roamcast.client.ack_group import MAX_LETTERS
 from roamcast.client.flow import ApiRequest, NoResponse, Outcome, error_from
 from roamcast.client.mailbox import MailboxAccess
 from roamcast.client.values import Letter, letter_from_json
-from roamcast.errors import ElsewhereError
+from roamcast.errors import ElsewhereError, PermissionDeniedError
 
-__all__ = ["DemandStream", "LetterStream", "ServerStream", "SseEvent", "SseReader"]
+__all__ = ["DemandStream", "LetterStream", "ServerStream", "SourceDemandStream", "SseEvent", "SseReader"]
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -116,6 +116,32 @@ class LetterStream:
         return letters
 
 
+class _DemandEvents:
+    """The events of a demand stream. Never gives up on an unreachable node; raises only what the node refuses."""
+
+    def __init__(self, delays: Sequence[float]) -> None:
+        self._delays = (*delays, _LONGEST_DELAY)
+        self._failures = 0
+        self._reader = SseReader()
+
+    def request(self) -> ApiRequest:
+        self._reader = SseReader()
+        return ApiRequest("GET", "/v1/me/demand/stream", headers={"accept": "text/event-stream"})
+
+    def read(self, chunk: bytes) -> list[dict[str, Any]]:
+        """The data of the events in a chunk."""
+        self._failures = 0
+        return [json.loads(event.data) for event in self._reader.feed(chunk) if event.name == "demand"]
+
+    def delay_after(self, outcome: Outcome) -> float:
+        """Seconds to wait after the connection ended."""
+        if not isinstance(outcome, NoResponse) and outcome.status < 500 and outcome.status != _TOO_MANY_REQUESTS:
+            raise error_from(outcome)
+        delay = self._delays[min(self._failures, len(self._delays) - 1)]
+        self._failures += 1
+        return delay
+
+
 class DemandStream:
     """Whether a source is demanded: first the current value, then each change.
 
@@ -123,30 +149,59 @@ class DemandStream:
     """
 
     def __init__(self, delays: Sequence[float]) -> None:
-        self._delays = (*delays, _LONGEST_DELAY)
-        self._failures = 0
-        self._reader = SseReader()
+        self._events = _DemandEvents(delays)
         self._demanded: bool | None = None
 
     def request(self) -> ApiRequest:
-        self._reader = SseReader()
-        return ApiRequest("GET", "/v1/me/demand/stream", headers={"accept": "text/event-stream"})
+        return self._events.request()
 
     def feed(self, chunk: bytes) -> list[bool]:
-        self._failures = 0
-        events = [event for event in self._reader.feed(chunk) if event.name == "demand"]
-        values = [bool(json.loads(event.data)["demanded"]) for event in events]
+        values = [bool(data["demanded"]) for data in self._events.read(chunk)]
         return [value for value in values if self._update(value)]
 
     def broken(self, outcome: Outcome) -> tuple[list[bool], float]:
-        """Never gives up on an unreachable node; raises only what the node refuses."""
-        if not isinstance(outcome, NoResponse) and outcome.status < 500 and outcome.status != _TOO_MANY_REQUESTS:
-            raise error_from(outcome)
-        delay = self._delays[min(self._failures, len(self._delays) - 1)]
-        self._failures += 1
+        delay = self._events.delay_after(outcome)
         return [True] if self._update(True) else [], delay
 
     def _update(self, demanded: bool) -> bool:
         """Store the value; whether it changed."""
         is_change, self._demanded = demanded != self._demanded, demanded
         return is_change
+
+
+class SourceDemandStream:
+    """Which sources of a gateway are demanded: first all of them, then those that changed or are new.
+
+    While the node cannot be reached all are, because each may be demanded. Sources that are removed are not reported.
+    """
+
+    def __init__(self, delays: Sequence[float]) -> None:
+        self._events = _DemandEvents(delays)
+        self._demanded: dict[str, bool] | None = None
+        self._is_first = True  # of this connection
+
+    def request(self) -> ApiRequest:
+        self._is_first = True
+        return self._events.request()
+
+    def feed(self, chunk: bytes) -> list[Mapping[str, bool]]:
+        """Raises PermissionDeniedError if the client is not a gateway."""
+        updates = []
+        for data in self._events.read(chunk):
+            if (sources := data.get("sources")) is None:
+                raise PermissionDeniedError(
+                    "only a gateway has sources", where="token", hint="a source asks with `demand`"
+                )
+            before = self._demanded
+            changed = sources if before is None else dict(sources.items() - before.items())
+            self._demanded = dict(sources) if self._is_first else {**(before or {}), **sources}
+            self._is_first = False
+            if changed or before is None:
+                updates.append(changed)
+        return updates
+
+    def broken(self, outcome: Outcome) -> tuple[list[Mapping[str, bool]], float]:
+        delay = self._events.delay_after(outcome)
+        changed = {source: True for source, demanded in (self._demanded or {}).items() if not demanded}
+        self._demanded = None if self._demanded is None else {**self._demanded, **changed}
+        return [changed] if changed else [], delay

@@ -15,6 +15,7 @@ __all__ = [
     "MailboxLetters",
     "PublishReceipt",
     "SendReceipt",
+    "SourceResult",
     "Subscription",
     "SubscriptionResult",
     "binding_from_json",
@@ -111,6 +112,19 @@ class SubscriptionResult:
 
     `changed`: it was added or removed; False if it existed already. `error` says why it was refused; None if it was
     not. `id` is None if it was refused before it had one.
+    """
+
+    id: str | None
+    changed: bool
+    error: RoamcastError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceResult:
+    """What became of one of many sources to register.
+
+    `changed`: it was registered; False if the gateway had it already. `error` says why it was refused; None if it was
+    not. `id` is None if it was refused before it was read.
     """
 
     id: str | None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Protocol
 
 import pyarrow as pa
 
-from roamcast.journal.records import Record
+from roamcast.journal.records import Records
 
 __all__ = ["JournalReader", "JournalWriter", "RecordReader"]
 
@@ -20,8 +20,10 @@ class JournalWriter(Protocol):
     def last_offset(self) -> int:
         """The last offset that is durable; 0 for an empty journal."""
 
-    def append(self, records: Sequence[Record], *, urgent: bool = False) -> Future[int]:
+    def append(self, records: Records, *, urgent: bool = False) -> Future[int]:
         """Append `records` at consecutive offsets, all or none, in the order of the calls.
+
+        Rows of ROW_SCHEMA need no Python object for each record: use them for many.
 
         A writer may wait for further calls, to write them together; not if this one is `urgent`.
 

@@ -30,14 +30,16 @@ An event may be published at another node than its source's home. Its entity is 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 __all__ = [
     "BINDING", "DRAINED", "EVENT", "FORMAT", "FORWARDED", "LAST_KNOWN", "POSITION", "RECORD_SCHEMA", "REMOVAL",
-    "SUBSCRIPTION", "UNBINDING", "Record", "add_home_column", "are_events", "to_batch",
+    "ROW_SCHEMA", "SUBSCRIPTION", "UNBINDING", "Record", "Records", "add_home_column", "are_events", "at_offsets",
+    "to_batch", "to_records", "to_rows",
 ]  # fmt: skip
 
 FORMAT = "roamcast-journal/4"
@@ -69,6 +71,9 @@ RECORD_SCHEMA = pa.schema(
     ]
 )
 
+ROW_SCHEMA = pa.schema([field for field in RECORD_SCHEMA if field.name not in ("node", "offset")])
+"""Records before they have an offset, as columns."""
+
 
 class Record(NamedTuple):
     """A record before it has an offset. `time` is in microseconds since 1970."""
@@ -83,6 +88,10 @@ class Record(NamedTuple):
     terms: Sequence[str] | None = None
     readings: Mapping[str, float] | None = None
     body: str | None = None
+
+
+Records: TypeAlias = Sequence[Record] | pa.RecordBatch
+"""Records, or rows of ROW_SCHEMA."""
 
 
 def are_events(kinds: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
@@ -105,15 +114,30 @@ def add_home_column(events: pa.RecordBatch) -> pa.RecordBatch:
 
 def to_batch(node: str, first_offset: int, records: Sequence[Record]) -> pa.RecordBatch:
     """Build rows in the given order, at consecutive offsets from `first_offset`."""
-    count = len(records)
+    return at_offsets(node, first_offset, to_rows(records))
+
+
+def at_offsets(node: str, first_offset: int, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows of ROW_SCHEMA at consecutive offsets from `first_offset`."""
+    offsets = np.arange(first_offset, first_offset + rows.num_rows)
+    head = [pa.repeat(pa.scalar(node, pa.string()), rows.num_rows), pa.array(offsets)]
+    return pa.RecordBatch.from_arrays([*head, *rows.columns], schema=RECORD_SCHEMA)
+
+
+def to_rows(records: Sequence[Record]) -> pa.RecordBatch:
+    """Rows of ROW_SCHEMA in the given order."""
     kind, entity, seq, id_, time, x, y, terms, readings, body = (
-        zip(*records, strict=True) if count else ((),) * len(Record._fields)
+        zip(*records, strict=True) if records else ((),) * len(Record._fields)
     )
-    pairs = [None if r is None else list(r.items()) for r in readings]
-    columns = [
-        [node] * count, range(first_offset, first_offset + count),
-        kind, entity, seq, id_, time, x, y, terms, pairs, body,
-    ]  # fmt: skip
-    return pa.RecordBatch.from_arrays(
-        [pa.array(list(c), type=f.type) for c, f in zip(columns, RECORD_SCHEMA, strict=True)], schema=RECORD_SCHEMA
-    )
+    pairs = [None if each is None else list(each.items()) for each in readings]
+    columns = [kind, entity, seq, id_, time, x, y, terms, pairs, body]
+    arrays = [pa.array(list(c), type=f.type) for c, f in zip(columns, ROW_SCHEMA, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=ROW_SCHEMA)
+
+
+def to_records(rows: pa.RecordBatch) -> list[Record]:
+    """The records of rows of ROW_SCHEMA."""
+    columns = {name: rows[name].to_pylist() for name in Record._fields if name not in ("time", "readings")}
+    columns["time"] = rows["time"].cast(pa.int64()).to_pylist()
+    columns["readings"] = [None if pairs is None else dict(pairs) for pairs in rows["readings"].to_pylist()]
+    return [Record(*values) for values in zip(*(columns[name] for name in Record._fields), strict=True)]

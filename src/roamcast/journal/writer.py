@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from roamcast.errors import ConflictError, InputError, RoamcastError, StorageErr
 from roamcast.failures import FailureTracker
 from roamcast.group_commit import GroupCommit, Submission, fail
 from roamcast.journal.reader import LOCK, JournalFolder
-from roamcast.journal.records import Record, to_batch
+from roamcast.journal.records import ROW_SCHEMA, Record, Records, at_offsets, to_rows
 from roamcast.journal.segments import encode
 
 __all__ = ["FileJournal", "lock_journal"]
@@ -25,7 +25,7 @@ _SEGMENT_ROWS = 50_000
 _PROBE = ".probe"
 
 
-_Append = Submission[tuple[Record, ...]]
+_Append = Submission[Records]
 
 
 class FileJournal:
@@ -61,7 +61,7 @@ class FileJournal:
         self.failures = FailureTracker()
         """Whether the disk refused the last append."""
         hint = "retry when the node is running again"
-        self._commits = GroupCommit[tuple[Record, ...]](
+        self._commits = GroupCommit[Records](
             f"journal-{node}",
             self._commit,
             closed=UnavailableError(f"the journal of {node} is closed", hint=hint),
@@ -76,13 +76,14 @@ class FileJournal:
         """The offset of the last record on disk; 0 before the first."""
         return self._next - 1
 
-    def append(self, records: Sequence[Record], *, urgent: bool = False) -> Future[int]:
+    def append(self, records: Records, *, urgent: bool = False) -> Future[int]:
         """See JournalWriter. Any thread may call; never blocks on the disk."""
-        if not records:
+        if not len(records):
             empty: Future[int] = Future()
             empty.set_exception(InputError("no records to append", hint="pass at least one record"))
             return empty
-        return self._commits.submit(tuple(records), urgent=urgent)
+        kept = records if isinstance(records, pa.RecordBatch) else tuple(records)
+        return self._commits.submit(kept, urgent=urgent)
 
     def probe(self) -> None:
         """If the disk refused the last append, find out whether it accepts files again. Blocks on the disk."""
@@ -122,13 +123,13 @@ class FileJournal:
         if self._doubt:
             fail(group, self._doubt)
             return
-        group, batches = self._encode(group)
+        group, batches = _checked(group)
         if not group:
             return
         last = self._next - 1 + sum(batch.num_rows for batch in batches)
         path = self._folder.path_of(self._next, last)
         try:
-            write_atomic(path, encode(batches))
+            write_atomic(path, encode(list(self._at_offsets(batches))))
         except Exception as error:  # whatever it was, the futures must be completed
             refusal = self._refusal(path, error)
             self.failures.failed(refusal)
@@ -140,27 +141,11 @@ class FileJournal:
             append.future.set_result(offset)
             offset += len(append.request)
 
-    def _encode(self, group: Sequence[_Append]) -> tuple[Sequence[_Append], list[pa.RecordBatch]]:
-        """Encode the rows of the group; return them and their appends. Appends with bad records fail.
-
-        Encoding all at once is by far the fastest. Only if that fails are they encoded one by one.
-        """
-        try:
-            return group, [_rows(self._node, self._next, [record for append in group for record in append.request])]
-        except Exception:  # records may contain anything
-            offset = self._next
-        good: list[_Append] = []
-        batches: list[pa.RecordBatch] = []
-        for append in group:
-            try:
-                batches.append(_rows(self._node, offset, append.request))
-            except Exception as error:
-                reason = InputError(f"not a record: {error}", where="records", hint="see journal/records for the types")
-                fail([append], reason)
-            else:
-                good.append(append)
-                offset += len(append.request)
-        return good, batches
+    def _at_offsets(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        offset = self._next
+        for batch in batches:
+            yield at_offsets(self._node, offset, batch)
+            offset += batch.num_rows
 
     def _refusal(self, path: Path, error: Exception) -> RoamcastError:
         """The error of a failed write of `path`. If the segment is in place, later appends are refused."""
@@ -180,12 +165,48 @@ class FileJournal:
         return refusal
 
 
-def _rows(node: str, first: int, records: Sequence[Record]) -> pa.RecordBatch:
-    batch = to_batch(node, first, records)
-    for field, column in zip(batch.schema, batch.columns, strict=True):
+def _checked(group: Sequence[_Append]) -> tuple[Sequence[_Append], list[pa.RecordBatch]]:
+    """The appends of the group whose records are good, and their rows. The others fail.
+
+    Making rows of all records at once is by far the fastest. Only if that fails are they made append by append.
+    """
+    try:
+        return group, [_rows([append.request for append in group])]
+    except Exception:  # records may contain anything
+        good: list[_Append] = []
+    batches: list[pa.RecordBatch] = []
+    for append in group:
+        try:
+            batches.append(_rows([append.request]))
+        except Exception as error:
+            reason = InputError(f"not a record: {error}", where="records", hint="see journal/records for the types")
+            fail([append], reason)
+        else:
+            good.append(append)
+    return good, batches
+
+
+def _rows(appends: Sequence[Records]) -> pa.RecordBatch:
+    """Raises ValueError for columns that are not those of records, and whatever comes of records that are none."""
+    batches: list[pa.RecordBatch] = []
+    records: list[Record] = []  # that follow each other
+    for append in appends:
+        if not isinstance(append, pa.RecordBatch):
+            records += append
+            continue
+        if not append.schema.equals(ROW_SCHEMA):
+            raise ValueError("the columns are not those of records")
+        if records:
+            batches.append(to_rows(records))
+            records = []
+        batches.append(append)
+    if records:
+        batches.append(to_rows(records))
+    rows = pa.concat_batches(batches)
+    for field, column in zip(rows.schema, rows.columns, strict=True):
         if not field.nullable and column.null_count:
             raise ValueError(f"{field.name} is missing")
-    return batch
+    return rows
 
 
 def lock_journal(root: Path, node: str) -> int:

@@ -2,77 +2,52 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from time import perf_counter
 from typing import NamedTuple
 
-from starlette.concurrency import run_in_threadpool
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from roamcast.errors import InputError, PermissionDeniedError
+from roamcast.errors import InputError
 from roamcast.journal.port import JournalWriter
-from roamcast.journal.records import EVENT, Record
+from roamcast.journal.records import EVENT, ROW_SCHEMA, Record, Records, to_records
 from roamcast.model import global_name
 from roamcast.node.clock import check_time
+from roamcast.node.columns.arrays import NO_TIME, Floats, Integers
+from roamcast.node.columns.events import EventColumns
 from roamcast.node.control.entity_cache import EntityCache
 from roamcast.node.metrics import Metrics
 from roamcast.node.peers.remote_sources import RemoteSource
-from roamcast.node.schemas import HIGHEST_SEQ, EventIn
+from roamcast.node.publish_rights import Owners, PublishRights, owners_of
+from roamcast.node.sequences import SequenceNumbers
 from roamcast.node.waiting import await_to_the_end
 from roamcast.settings_model import NodeLimits
 from roamcast.space import Space
-from roamcast.store.registry.port import RegistryStore
 
-__all__ = ["EventIntake", "IntakeResult", "SequenceNumbers"]
-
-_BLOCK = 1_000
+__all__ = ["EventIntake", "IntakeResult", "SourceNumbers"]
 
 
-class SequenceNumbers:
-    """The sequence numbers of sources. Belongs to one event loop.
+class SourceNumbers(NamedTuple):
+    """The numbers of a source's first and last event in a request."""
 
-    A bound above all numbers in use is stored before they are used. After a restart, numbering continues from the
-    bound. The gaps are harmless; a number used twice would lose an event.
-    """
-
-    def __init__(self, registry: RegistryStore) -> None:
-        self._registry = registry
-        self._next: dict[str, int] = {}
-        self._bounds: dict[str, int] = {}
-        self._changing: dict[str, asyncio.Lock] = {}
-
-    async def next_of(self, source: str) -> int:
-        """The number that the next event would get."""
-        if source not in self._next:
-            bound = await run_in_threadpool(self._registry.sequence_bound, source)
-            self._bounds.setdefault(source, bound)
-            self._next.setdefault(source, bound)
-        return self._next[source]
-
-    async def take(self, source: str, requested: Sequence[int | None]) -> list[int]:
-        """A number for each event: the requested one, or for None the next above all others."""
-        async with self._changing.setdefault(source, asyncio.Lock()):
-            next_seq = max([await self.next_of(source), *(seq + 1 for seq in requested if seq is not None)])
-            numbers = []
-            for seq in requested:
-                numbers.append(next_seq if seq is None else seq)
-                next_seq += seq is None
-            if next_seq - 1 > HIGHEST_SEQ:
-                raise InputError(
-                    f"source {source} has no sequence numbers left", where="seq", hint="register another source"
-                )
-            if next_seq > self._bounds[source]:
-                bound = next_seq + _BLOCK
-                await run_in_threadpool(self._registry.raise_sequence_bound, source, bound)
-                self._bounds[source] = bound
-            self._next[source] = next_seq
-            return numbers
+    source: str
+    first_seq: int
+    last_seq: int
 
 
 class IntakeResult(NamedTuple):
+    """How many events were accepted, the numbers of the first and the last, and those of each source.
+
+    The sources are in the order of their first events.
+    """
+
     accepted: int
     first_seq: int
     last_seq: int
+    sources: Sequence[SourceNumbers]
 
 
 class EventIntake:
@@ -97,19 +72,21 @@ class EventIntake:
         self._metrics = metrics
         self._limits = limits
 
-    async def accept(self, source: str, events: Sequence[EventIn], *, bulk: bool, now: int) -> IntakeResult:
-        """Accept events of a source of this node. `bulk`: name list items in errors. `now` is the default time."""
+    async def accept(self, rights: PublishRights, events: EventColumns, *, bulk: bool, now: int) -> IntakeResult:
+        """Accept events of sources of this node. `bulk`: errors name the row. `now` is the default time."""
         self._check_times(events, bulk, now)
-        _check_sources(source, events, bulk)
-        points = self._points(source, events, bulk)
-        numbers = await self._sequences.take(source, [event.seq for event in events])
-        attributes = self._entities.attributes_json(source)
-        return await self._journal_events(_records(source, source, attributes, events, numbers, points, now))
+        sources = _sources(events, rights, bulk)
+        x, y = self._points(sources, events, bulk)
+        attributes = [self._entities.attributes_json(source) for source in sources.ids]
+        numbers = await self._sequences.take(sources.ids, sources.of_row, events.seq)
+        rows = _rows(sources.ids, sources, attributes, events, numbers, x, y, now)
+        await self._journal_events(rows)
+        return _result(sources, numbers)
 
     async def accept_remote(
         self,
         remote_source: RemoteSource,
-        events: Sequence[EventIn],
+        events: EventColumns,
         *,
         bulk: bool,
         now: int,
@@ -120,104 +97,122 @@ class EventIntake:
         If its home has a data folder of its own, `pass_on` brings the events there instead.
         """
         self._check_times(events, bulk, now)
-        for row, event in enumerate(events):
-            for field in ("seq", "x"):
-                if getattr(event, field) is None:
-                    raise InputError(
-                        f"{field} is required from sources of other nodes",
-                        where=_where(row, field, bulk),
-                        hint="send seq, x and y",
-                    )
-        _check_sources(remote_source.id, events, bulk)
-        points = self._points(remote_source.id, events, bulk)
-        numbers = [event.seq or 0 for event in events]
+        if (row := _first((events.seq == 0) | np.isnan(events.x))) is not None:
+            field = "seq" if events.seq[row] == 0 else "x"
+            raise InputError(
+                f"{field} is required from sources of other nodes",
+                where=_where(row, field, bulk),
+                hint="send seq, x and y",
+            )
+        sources = _sources(events, PublishRights.of_source(remote_source.id), bulk)
+        x, y = self._points(sources, events, bulk)
         entity = global_name(remote_source.id, remote_source.home)
-        records = _records(entity, remote_source.id, remote_source.attributes, events, numbers, points, now)
+        rows = _rows([entity], sources, [remote_source.attributes], events, events.seq, x, y, now)
         if pass_on is None:
-            return await self._journal_events(records)
-        await pass_on(remote_source, records)
-        return IntakeResult(len(records), numbers[0], numbers[-1])
+            await self._journal_events(rows)
+        else:
+            await pass_on(remote_source, to_records(rows))
+        return _result(sources, events.seq)
 
     async def accept_passed(self, source: str, records: Sequence[Record]) -> None:
         """Accept events of a source of this node that another node took in and checked."""
         attributes = self._entities.attributes_json(source)
         await self._journal_events([record._replace(entity=source, body=attributes) for record in records])
 
-    def _check_times(self, events: Sequence[EventIn], bulk: bool, now: int) -> None:
-        for row, event in enumerate(events):
-            if event.time is not None:
-                check_time(event.time, now, self._limits.ahead, _where(row, "time", bulk))
+    def _check_times(self, events: EventColumns, bulk: bool, now: int) -> None:
+        latest = now + round(self._limits.ahead * 1_000_000)
+        if (row := _first(events.time > latest)) is not None:
+            check_time(int(events.time[row]), now, self._limits.ahead, _where(row, "time", bulk))
 
-    async def _journal_events(self, records: Sequence[Record]) -> IntakeResult:
+    async def _journal_events(self, records: Records) -> None:
         begun = perf_counter()
         await await_to_the_end(self._journal.append(records))
         self._metrics.journal_seconds.observe(perf_counter() - begun)
         self._metrics.events_accepted.inc(len(records))
-        return IntakeResult(len(records), records[0].seq or 0, records[-1].seq or 0)
 
-    def _points(self, source: str, events: Sequence[EventIn], bulk: bool) -> list[tuple[float, float]]:
-        default: tuple[float, float] | None = None
-        if any(event.x is None for event in events):
-            position = self._entities.get(source).position
-            default = (position.x, position.y) if position else None
-        points = []
-        for row, event in enumerate(events):
-            if event.x is None or event.y is None:
-                if default is None:
-                    raise InputError(
-                        "neither the event nor its source has a position",
-                        where=_where(row, "x", bulk),
-                        hint="send x and y, or report the source's position first",
-                    )
-                points.append(default)
-                continue
-            try:
-                self._space.check_point(event.x, event.y)
-            except InputError as error:
-                where = _where(row, error.where or "x", bulk)
-                raise InputError(error.message, where=where, hint=error.hint) from None
-            points.append((event.x, event.y))
-        return points
-
-
-def _records(
-    entity: str,
-    source: str,
-    attributes: str | None,
-    events: Sequence[EventIn],
-    numbers: Sequence[int],
-    points: Sequence[tuple[float, float]],
-    now: int,
-) -> list[Record]:
-    """`source` is the id of the source at its home. `entity` is its name in this journal: `source@home` if its home is
-    another node.
-    """
-    return [
-        Record(
-            EVENT,
-            entity,
-            seq,
-            event.id or f"{source}:{seq}",
-            now if event.time is None else event.time,
-            x,
-            y,
-            event.terms,
-            event.readings,
-            attributes,
-        )
-        for event, seq, (x, y) in zip(events, numbers, points, strict=True)
-    ]
-
-
-def _check_sources(source: str, events: Sequence[EventIn], bulk: bool) -> None:
-    """Raises PermissionDeniedError for an event of another source than the one whose token was sent."""
-    for row, event in enumerate(events):
-        if event.source not in (None, source):
-            raise PermissionDeniedError(
-                f"the token belongs to source {source}",
-                where=_where(row, "source", bulk),
-                hint="use the token of that source, or omit `source`",
+    def _points(self, sources: Owners, events: EventColumns, bulk: bool) -> tuple[Floats, Floats]:
+        x, y = events.x, events.y
+        open_rows = np.isnan(x)
+        if open_rows.any():
+            default_x, default_y = self._default_points(sources, open_rows)
+            x = np.where(open_rows, default_x[sources.of_row], x)
+            y = np.where(open_rows, default_y[sources.of_row], y)
+        if (row := _first(~(self._space.valid_points(x, y) | (open_rows & ~np.isnan(x))))) is None:
+            return x, y
+        if np.isnan(x[row]):
+            raise InputError(
+                "neither the event nor its source has a position",
+                where=_where(row, "x", bulk),
+                hint="send x and y, or report the source's position first",
             )
+        try:
+            self._space.check_point(float(x[row]), float(y[row]))
+        except InputError as error:
+            where = _where(row, error.where or "x", bulk)
+            raise InputError(error.message, where=where, hint=error.hint) from None
+        return x, y
+
+    def _default_points(self, sources: Owners, open_rows: npt.NDArray[np.bool_]) -> tuple[Floats, Floats]:
+        """The positions of the sources that need them; NaN for others, and for those without."""
+        x, y = np.full((2, len(sources.ids)), np.nan)
+        for index in np.unique(sources.of_row[open_rows]):
+            if (position := self._entities.get(sources.ids[index]).position) is not None:
+                x[index], y[index] = position.x, position.y
+        return x, y
+
+
+def _sources(events: EventColumns, rights: PublishRights, bulk: bool) -> Owners:
+    return owners_of(events.source, rights, "source", lambda row, field: _where(row, field, bulk))
+
+
+def _rows(
+    entities: Sequence[str],
+    sources: Owners,
+    attributes: Sequence[str | None],
+    events: EventColumns,
+    numbers: Integers,
+    x: Floats,
+    y: Floats,
+    now: int,
+) -> pa.RecordBatch:
+    """`entities` are the names of the sources in this journal: `source@home` if their home is another node."""
+    ids = events.id
+    if ids.null_count:
+        texts = pa.array(numbers).cast(pa.string())
+        ids = pc.coalesce(ids, pc.binary_join_element_wise(_each(sources.ids, sources), texts, ":"))
+    times = np.where(events.time == NO_TIME, now, events.time)
+    columns = {
+        "kind": pa.repeat(pa.scalar(EVENT, pa.string()), len(events)),
+        "entity": _each(entities, sources),
+        "seq": pa.array(numbers),
+        "id": ids,
+        "time": pa.array(times).cast(ROW_SCHEMA.field("time").type),
+        "x": pa.array(x),
+        "y": pa.array(y),
+        "terms": events.terms,
+        "readings": events.readings,
+        "body": _each(attributes, sources),
+    }
+    return pa.RecordBatch.from_arrays([columns[name] for name in ROW_SCHEMA.names], schema=ROW_SCHEMA)
+
+
+def _each(texts: Sequence[str | None], sources: Owners) -> pa.StringArray:
+    """For each event the text of its source."""
+    if len(texts) == 1:
+        return pa.repeat(pa.scalar(texts[0], pa.string()), len(sources.of_row))
+    return pa.array(texts, pa.string()).take(pa.array(sources.of_row))
+
+
+def _result(sources: Owners, numbers: Integers) -> IntakeResult:
+    firsts, lasts = numbers[sources.first_rows()].tolist(), numbers[sources.last_rows()].tolist()
+    of_sources = zip(sources.ids, firsts, lasts, strict=True)
+    return IntakeResult(len(numbers), int(numbers[0]), int(numbers[-1]), [SourceNumbers(*each) for each in of_sources])
+
+
+def _first(flags: npt.NDArray[np.bool_]) -> int | None:
+    """The first row that is true."""
+    row = int(flags.argmax())
+    return row if flags[row] else None
 
 
 def _where(row: int, field: str, bulk: bool) -> str:

@@ -29,8 +29,8 @@ from roamcast.validation import DOMAIN, ID, NO_CONTROLS, TOKEN
 
 __all__ = [
     "HIGHEST_SEQ", "AckIn", "ArrivalIn", "AttributesIn", "Domain", "DomainIn", "EntityIn", "EventIn", "FeatureIn",
-    "LetterIn", "Name", "NumbersIn", "PositionIn", "PullIn", "RequestModel", "SceneIn", "SubscriptionIdsIn",
-    "SubscriptionIn",
+    "GatewayIn", "LetterIn", "Name", "NumbersIn", "PositionIn", "PullIn", "RequestModel", "SceneIn",
+    "SubscriptionIdsIn", "SubscriptionIn", "micros",
 ]  # fmt: skip
 
 HIGHEST_SEQ = 2**53 - 1
@@ -45,21 +45,21 @@ def _invalid(kind: str, message: str, hint: str) -> PydanticCustomError:
     return PydanticCustomError(kind, message, {"hint": hint})
 
 
-def _micros(value: object) -> int:
-    """Microseconds since 1970, from ISO 8601 with a UTC offset or from seconds."""
+def micros(value: object) -> int:
+    """Microseconds since 1970, from ISO 8601 with a UTC offset or from seconds. Raises a ValueError."""
     hint = "use ISO 8601 with a UTC offset, such as 2026-01-31T12:00:00Z, or seconds since 1970"
     try:
         if isinstance(value, str):
-            micros = (datetime.fromisoformat(value) - EPOCH) // timedelta(microseconds=1)
+            time = (datetime.fromisoformat(value) - EPOCH) // timedelta(microseconds=1)
         elif isinstance(value, int | float) and not isinstance(value, bool):
-            micros = round(value * 1_000_000)
+            time = round(value * 1_000_000)
         else:
             raise TypeError
     except (TypeError, ValueError, OverflowError):  # a time without an offset is a TypeError, NaN a ValueError
         raise _invalid("time", "must be a time with a UTC offset, or a number of seconds", hint) from None
-    if not EARLIEST <= micros <= LATEST:  # the UTC offset or rounding may lead beyond
+    if not EARLIEST <= time <= LATEST:  # the UTC offset or rounding may lead beyond
         raise _invalid("time", "must be a time between the years 1 and 9999", hint)
-    return micros
+    return time
 
 
 def _not_null(value: object) -> object:
@@ -137,7 +137,7 @@ def _check_attributes(attributes: dict[str, Any], info: ValidationInfo) -> dict[
 Id = Annotated[str, Field(pattern=ID)]
 Time = Annotated[
     int,
-    BeforeValidator(_micros),
+    BeforeValidator(micros),
     WithJsonSchema({"anyOf": [{"type": "string", "format": "date-time"}, {"type": "number"}]}),
 ]
 Coordinate = Annotated[float | None, BeforeValidator(_not_null), WithJsonSchema({"type": "number"})]
@@ -169,8 +169,16 @@ class EntityIn(_Located):
     """A source or subscriber to register.
 
     `token` is a random one that the caller has chosen and stored; then the request can be repeated. Otherwise, the node
-    chooses one.
+    chooses one. A source of a gateway has none.
     """
+
+    id: Id
+    attributes: _Attributes = {}
+    token: str | None = Field(default=None, pattern=TOKEN)
+
+
+class GatewayIn(RequestModel):
+    """A gateway to register. For `token` see `EntityIn`."""
 
     id: Id
     attributes: _Attributes = {}
@@ -244,10 +252,27 @@ class SubscriptionIdsIn(RequestModel):
     ids: Annotated[tuple[Id, ...], FailFast(), Field(min_length=1, max_length=100_000)]
 
 
-class NumbersIn(RequestModel):
-    """How many sequence numbers to reserve."""
+_Count = Annotated[int, Field(ge=1, le=10_000)]
 
-    count: Annotated[int, Field(ge=1, le=10_000)]
+
+def _check_sources(sources: dict[str, int], info: ValidationInfo) -> dict[str, int]:
+    most = _limits(info).bulk
+    if not 0 < len(sources) <= most:
+        raise _invalid("sources", f"{len(sources)} sources in one request", f"send 1 to {most} in a request")
+    return sources
+
+
+class NumbersIn(RequestModel):
+    """How many sequence numbers to reserve: `count`, or by source, as a gateway does."""
+
+    count: _Count | None = None
+    sources: Annotated[dict[str, _Count], AfterValidator(_check_sources)] | None = None
+
+    @model_validator(mode="after")
+    def _has_count(self) -> NumbersIn:
+        if (self.count is None) == (self.sources is None):
+            raise _invalid("numbers", "either count or sources is required", 'a gateway sends "sources": {"id": count}')
+        return self
 
 
 class AckIn(RequestModel):

@@ -22,12 +22,13 @@ from roamcast.model import split_name
 from roamcast.node.auth import Authenticator, RateLimiter
 from roamcast.node.clock import Clock
 from roamcast.node.control.entity_cache import EntityCache
+from roamcast.node.control.gateway_requests import GatewayRequests
 from roamcast.node.control.peer_requests import PeerRequests
 from roamcast.node.control.queries import Queries
 from roamcast.node.control.writer import ControlWriter
 from roamcast.node.data_folder import DataFolder
 from roamcast.node.health import HealthMonitor, WatchedLinks, WatchedStore
-from roamcast.node.intake import EventIntake, SequenceNumbers
+from roamcast.node.intake import EventIntake
 from roamcast.node.metrics import Metrics
 from roamcast.node.office.mailbox_service import DepositResult
 from roamcast.node.office.outbox_reader import OutboxReader
@@ -47,6 +48,7 @@ from roamcast.node.scene import (
     subscription_feature,
 )
 from roamcast.node.scene_states import SceneStates
+from roamcast.node.sequences import SequenceNumbers
 from roamcast.node.tickets import StreamTickets
 from roamcast.node.waiting import Waiters
 from roamcast.places import Places
@@ -125,6 +127,7 @@ class Node:
             self.forwarding = ForwardingQueues(outbox, settings.domain, settings.forwarding)
             signed_http, joined = self.office.signed_http, self.office.peers
             self.peer_requests = PeerRequests(self.control, self.clock)
+            self.gateway_requests = GatewayRequests(self.control)
             self.links = PeerLinks(
                 self.peer_requests, signed_http, joined, folder.journal, folder.link_with, self.forwarding
             )

@@ -23,9 +23,11 @@ from roamcast.journal.records import Record
 from roamcast.model import Position
 from roamcast.node.control.binder_adapter import registration
 from roamcast.space import PLANAR
+from roamcast.store.registry.values import Entity
 
 SOURCES = ("a", "b", "c")
 SUBSCRIBERS = ("ann", "bob")
+GATEWAY = "g"
 ROOMS = {"stage": (0, 0, 10, 10)}
 TEXTS = (
     "Select Where &location in nearest",
@@ -73,6 +75,18 @@ class ControlWriterMachine(RuleBasedStateMachine):
     def register(self, id: str, kind: Any, at: tuple[int, int] | None, attributes: dict[str, str]) -> None:
         with contextlib.suppress(RoamcastError):
             self.world.register(id, kind, at, **attributes)
+
+    @rule(ids=st.lists(st.sampled_from(SOURCES), min_size=1), at=st.tuples(coordinates, coordinates))
+    def register_sources_of_a_gateway(self, ids: list[str], at: tuple[int, int]) -> None:
+        self.register(GATEWAY, "gateway", None, {})
+        now = self.world.clock.now()
+        sources = [Entity(id, "source", None, {"context": "noise"}, Position(id, *at, now), GATEWAY) for id in ids]
+        self.attempt(self.world.gateways.register_sources(GATEWAY, sources))
+
+    @rule(ids=st.lists(st.sampled_from(SOURCES)))
+    def remove_sources_of_a_gateway(self, ids: list[str]) -> None:
+        """And the gateway, if it has no others."""
+        self.attempt(self.world.gateways.remove_sources(GATEWAY, ids), self.world.control.remove(GATEWAY))
 
     @rule(ids=st.lists(st.sampled_from(SOURCES + SUBSCRIBERS), min_size=1), data=st.data())
     def move(self, ids: list[str], data: st.DataObject) -> None:
@@ -159,6 +173,9 @@ class ControlWriterMachine(RuleBasedStateMachine):
         }
         assert {(s.id, source) for s in recomputed(self.world) for source in s.sources} == stored
         assert {e.id: e for e in self.world.control.entities} == {e.id: e for e in registry.entities()}
+        owned = [e.id for e in registry.entities() if e.gateway == GATEWAY]
+        assert sorted(self.world.control.entities.sources_of(GATEWAY)) == owned
+        assert not owned or registry.entity(GATEWAY)
         registry.refusals, self.world.journal.refusals = registry_refusals, journal_refusals
 
 
@@ -223,7 +240,7 @@ def moving_regions(world: World) -> dict[str, tuple[float, float] | None]:
 def recomputed(world: World) -> Any:
     """The statuses by a new binder that gets only the current state."""
     binder = Binder(PLANAR, world.places)
-    messages = [registration(entity) for entity in world.registry.entities()]
+    messages = [message for entity in world.registry.entities() if (message := registration(entity)) is not None]
     wanted = [
         Subscribed(s.id, s.subscriber, world.queries.stored(s).query)
         for s in world.registry.subscriptions_with_lifecycle()

@@ -70,7 +70,8 @@ def test_a_generated_client_does_everything(node: RunningNode, generated: Module
 
     entities = api.EntitiesApi(connect())
     anna = connect(entities.register_subscriber(api.EntityIn(id="anna")).token)
-    mic = connect(entities.register_source(api.EntityIn(id="mic", attributes={"floor": 2}, x=8.5, y=53.5)).token)
+    fields = api.EntityIn(id="mic", attributes={"floor": 2}, x=8.5, y=53.5)
+    mic = connect(entities.register_source(api.RegisterSourceRequest(fields)).token)
     me = api.EntitiesApi(mic).show_me()
     assert (me.kind, me.attributes["floor"].actual_instance, me.position.x, me.next_seq) == ("source", 2, 8.5, 1)
 
@@ -95,6 +96,26 @@ def test_a_generated_client_does_everything(node: RunningNode, generated: Module
     assert letters[0].event.time.year == 2026
     assert mailbox.acknowledge_letters(api.AckIn(through=letters[-1].offset)).acknowledged == 2
     assert mailbox.pull_letters().letters == []
+
+
+def test_a_generated_client_is_a_gateway(node: RunningNode, generated: ModuleType) -> None:
+    """It registers sources with its token, and publishes for them."""
+    api: Any = generated
+    anybody = api.EntitiesApi(api.ApiClient(api.Configuration(host=node.url)))
+    token = anybody.register_gateway(api.GatewayIn(id="hub")).token
+    hub = api.ApiClient(api.Configuration(host=node.url, access_token=token))
+    entities = api.EntitiesApi(hub)
+    source = entities.register_source(api.RegisterSourceRequest(api.EntityIn(id="meter-1", x=8.5, y=53.5)))
+    assert (source.token, source.gateway) == (None, "hub")
+    rows = [api.EntityIn(id="meter-1"), api.EntityIn(id="meter-2", x=8.5, y=53.5)]
+    results = entities.register_source(api.RegisterSourceRequest(rows)).actual_instance
+    assert (results.added, results.existing, results.refused) == (1, 1, 0)
+    assert [source.id for source in entities.list_sources().sources] == ["meter-1", "meter-2"]
+    events = [api.EventIn(source=f"meter-{n}", readings={"level": 1.5}) for n in (1, 2)]
+    published = api.EventsApi(hub).publish_events(api.PublishEventsRequest(events))
+    assert [each.source for each in published.sources] == ["meter-1", "meter-2"]
+    assert entities.show_demand().sources.keys() == {"meter-1", "meter-2"}
+    entities.unregister(sources=True)
 
 
 def test_errors_have_their_type(node: RunningNode, generated: ModuleType) -> None:

@@ -248,7 +248,7 @@ def test_unknown_fields_are_answered_with_the_known_ones(
 ) -> None:
     """At every depth; a former name is answered with what replaces it."""
     with in_process_node(tmp_path, scene=True) as node:
-        client = node.operator() if path == "scene" else node.subscriber()
+        client = {"scene": node.operator, "sources": node.gateway}.get(path, node.subscriber)()
         headers = {"authorization": f"Bearer {client.token}"}
         response = node.http.post(f"/v1/{path}", json=body, headers=headers)
     error = response.json()["error"]

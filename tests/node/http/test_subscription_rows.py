@@ -5,22 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import orjson
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roamcast.errors import InputError, RoamcastError
+from roamcast.errors import RoamcastError
 from roamcast.model import Box
 from roamcast.node.control.queries import Queries, box_text
-from roamcast.node.http.subscription_rows import (
-    NDJSON,
-    accept_rows,
-    new_id,
-    read_json,
-    read_row,
-    read_rows,
-    read_simple,
-)
+from roamcast.node.http.subscription_rows import accept_rows, new_id, read_row, read_simple
 from roamcast.places import Places
 from roamcast.settings_model import NodeLimits
 from roamcast.space import SPACES
@@ -97,25 +88,6 @@ def test_simple_rows_take_the_short_way() -> None:
     box = [0, 0, 1, 1]
     for row in ({"id": "q", "box": box, "terms": ["a"]}, {"box": box}, {"terms": ["a", "a"]}):
         assert read_simple(row, queries(), LIMITS) == read_row(row, queries(), LIMITS)
-
-
-def test_lines_and_lists_have_the_same_rows() -> None:
-    values = [{"terms": ["a"]}, {"terms": ["b"]}]
-    lines = b"\n".join(map(orjson.dumps, values)) + b"\n\n"
-    assert list(map(read_json, read_rows(lines, NDJSON, 2))) == read_rows(orjson.dumps(values), "", 2) == values
-
-
-@pytest.mark.parametrize(
-    ("body", "media_type"), [(b"", NDJSON), (b"[]", ""), (b"{}\n{}\n{}", NDJSON), (b"[1,2,3]", "")]
-)
-def test_the_number_of_rows_is_limited(body: bytes, media_type: str) -> None:
-    with pytest.raises(InputError, match="subscriptions in one request"):
-        read_rows(body, media_type, 2)
-
-
-def test_a_list_that_is_not_json_is_refused() -> None:
-    with pytest.raises(InputError, match="not JSON"):
-        read_rows(b"[1", "", 2)
 
 
 def test_errors_name_the_row() -> None:

@@ -68,7 +68,12 @@ class World:
         for domain in ("south", "west"):
             peers.put(Peer(domain, f"http://{domain}", "00" * 32))
         entities = EntityCache(
-            [Entity("ann", "subscriber", hash_token(TOKEN)), Entity("cam", "source", hash_token("cam"), {"a": 1})]
+            [
+                Entity("ann", "subscriber", hash_token(TOKEN)),
+                Entity("cam", "source", hash_token("cam"), {"a": 1}),
+                Entity("hub", "gateway", hash_token("hub")),
+                Entity("meter", "source", None, gateway="hub"),
+            ]
         )
         self.admission = Admission(
             SubscriberNames("north"),
@@ -286,6 +291,14 @@ def test_publish_proofs_are_judged_at_home(world: World) -> None:
     assert world.admission.judge_publish("south", "cam", proof) == (True, '{"a":1}')
     for domain, id in (("west", "cam"), ("south", "ann"), ("south", "nobody")):
         assert world.admission.judge_publish(domain, id, proof) == (False, None)
+
+
+@pytest.mark.parametrize("token", ["hub", "", "None"])
+@pytest.mark.parametrize("id", ["hub", "meter"])
+def test_gateways_and_their_sources_prove_nothing(world: World, token: str, id: str) -> None:
+    """They publish only at their home."""
+    proof = PublishProof.create(token, "north", id, "south").proof
+    assert world.admission.judge_publish("south", id, proof) == (False, None)
 
 
 def test_a_peer_sends_requests_only_as_itself(world: World) -> None:

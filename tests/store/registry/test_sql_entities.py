@@ -80,7 +80,7 @@ def test_removed_entity_is_not_found(registry: RegistryStore) -> None:
     assert registry.entities() == []
     with pytest.raises(NotFoundError):
         registry.entity("s")
-    assert [registry.retired(id) for id in ("s", "ann", "nobody")] == ["source", "subscriber", None]
+    assert registry.retired(["s", "ann", "nobody"]) == {"s": "source", "ann": "subscriber"}
     assert registry.retired_subscribers() == ["ann"]
 
 
@@ -96,16 +96,63 @@ def test_id_of_a_removed_subscriber_is_never_reused(registry: RegistryStore) -> 
 def test_returning_source_keeps_its_sequence_bound(registry: RegistryStore) -> None:
     """With another token and attributes. A subscriber cannot have its id."""
     apply(registry, EntityAdded(Entity("s", "source", "old", {"a": 1}, Position("s", 1, 1, 1))))
-    registry.raise_sequence_bound("s", 100)
+    registry.raise_sequence_bounds({"s": 100})
     apply(registry, EntityRemoved("s"))
     with pytest.raises(NotFoundError):
-        registry.raise_sequence_bound("s", 200)
+        registry.raise_sequence_bounds({"s": 200})
     with pytest.raises(ConflictError):
         apply(registry, entity("s", "subscriber"))
     apply(registry, entity("s"))
     assert registry.entity("s") == entity("s").entity
-    assert registry.sequence_bound("s") == 100
-    assert registry.retired("s") is None
+    assert registry.sequence_bounds(["s"]) == {"s": 100}
+    assert registry.retired(["s"]) == {}
+
+
+def test_sources_of_a_gateway_have_no_token(registry: RegistryStore) -> None:
+    """Any number of them. They are found, change, have numbers and are removed like others."""
+    sources = [Entity(f"s{n}", "source", None, {"n": n}, gateway="g") for n in range(3)]
+    apply(registry, entity("g", "gateway"), *map(EntityAdded, sources))
+    assert registry.entities() == [entity("g", "gateway").entity, *sources]
+    assert registry.entity("s1") == sources[1]
+    registry.raise_sequence_bounds({"s1": 100})
+    apply(registry, Position("s1", 1, 2, 3), AttributesSet("s1", {}))
+    assert registry.entity("s1") == Entity("s1", "source", None, {}, Position("s1", 1, 2, 3), gateway="g")
+    with pytest.raises(ConflictError):
+        apply(registry, EntityAdded(sources[1]))
+    apply(registry, EntityRemoved("s1"), EntityRemoved("g"))
+    assert [each.id for each in registry.entities()] == ["s0", "s2"]
+    assert registry.retired(["s0", "s1", "g"]) == {"s1": "source", "g": "gateway"}
+
+
+def test_a_returning_source_may_have_another_gateway(registry: RegistryStore) -> None:
+    """Or a token of its own. Its sequence bound stays."""
+    apply(registry, EntityAdded(Entity("s", "source", None, gateway="g")))
+    registry.raise_sequence_bounds({"s": 100})
+    for returning in (Entity("s", "source", None, gateway="h"), Entity("s", "source", "t"), entity("s").entity):
+        apply(registry, EntityRemoved("s"))
+        apply(registry, EntityAdded(returning))
+        assert registry.entity("s") == returning
+    assert registry.sequence_bounds(["s"]) == {"s": 100}
+
+
+def test_id_of_a_removed_gateway_can_be_a_gateway_again(registry: RegistryStore) -> None:
+    """And nothing else."""
+    apply(registry, entity("g", "gateway"))
+    apply(registry, EntityRemoved("g"))
+    for kind in ("source", "subscriber"):
+        with pytest.raises(ConflictError, match="belonged to a gateway"):
+            apply(registry, EntityAdded(Entity("g", kind, "new")))  # type: ignore[arg-type]
+    apply(registry, EntityAdded(Entity("g", "gateway", "new")))
+    assert registry.entity("g").token_hash == "new"
+
+
+def test_very_many_retired_ids_are_found(registry: RegistryStore) -> None:
+    """More than the parameters of one statement."""
+    ids = [f"s{n}" for n in range(600)]
+    apply(registry, *map(entity, ids))
+    apply(registry, *map(EntityRemoved, ids[1:]))
+    assert registry.retired(ids) == dict.fromkeys(ids[1:], "source")
+    assert registry.retired([]) == {}
 
 
 def test_positions_of_many_entities_are_set_at_once(registry: RegistryStore) -> None:
@@ -158,16 +205,34 @@ def test_latest_time_never_decreases(registry: RegistryStore) -> None:
 
 def test_sequence_bound_starts_at_one(registry: RegistryStore) -> None:
     apply(registry, entity("x"))
-    assert registry.sequence_bound("x") == 1
+    assert registry.sequence_bounds(["x"])["x"] == 1
 
 
 def test_sequence_bound_only_rises(registry: RegistryStore) -> None:
     """For each source separately."""
     apply(registry, entity("x"), entity("y"))
-    registry.raise_sequence_bound("x", 100)
-    registry.raise_sequence_bound("x", 50)
-    assert registry.sequence_bound("x") == 100
-    assert registry.sequence_bound("y") == 1
+    registry.raise_sequence_bounds({"x": 100})
+    registry.raise_sequence_bounds({"x": 50})
+    assert registry.sequence_bounds(["x"])["x"] == 100
+    assert registry.sequence_bounds(["y"])["y"] == 1
+
+
+def test_bounds_of_many_sources_are_raised_together(registry: RegistryStore) -> None:
+    """And read together: more than one statement has parameters for. One that is higher stays."""
+    ids = [f"s{number}" for number in range(1_200)]
+    apply(registry, *map(entity, ids))
+    registry.raise_sequence_bounds({"s7": 5_000})
+    registry.raise_sequence_bounds({id: 1_000 + number for number, id in enumerate(ids)})
+    bounds = {id: 1_000 + number for number, id in enumerate(ids)} | {"s7": 5_000}
+    assert registry.sequence_bounds([*ids, "nobody"]) == bounds | {"nobody": 1}
+
+
+def test_bounds_are_raised_all_or_none(registry: RegistryStore) -> None:
+    apply(registry, entity("x"), entity("y"))
+    with pytest.raises(NotFoundError) as caught:
+        registry.raise_sequence_bounds({"x": 100, "nobody": 100, "y": 100})
+    assert caught.value.where == "nobody"
+    assert registry.sequence_bounds(["x", "y"]) == {"x": 1, "y": 1}
 
 
 def test_only_sources_have_a_sequence_bound(registry: RegistryStore) -> None:
@@ -175,7 +240,7 @@ def test_only_sources_have_a_sequence_bound(registry: RegistryStore) -> None:
     apply(registry, entity("ann", "subscriber"))
     for id in ("nobody", "ann"):
         with pytest.raises(NotFoundError):
-            registry.raise_sequence_bound(id, 5)
+            registry.raise_sequence_bounds({id: 5})
 
 
 def test_concurrent_registrations_of_one_id_succeed_once(registry: RegistryStore) -> None:

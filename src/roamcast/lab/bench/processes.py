@@ -64,6 +64,13 @@ class Process:
         lines = status.read_text().splitlines() if status.exists() else ()
         return next((round(int(line.split()[1]) / 1024, 1) for line in lines if line.startswith("VmRSS:")), math.nan)
 
+    @property
+    def cpu_seconds(self) -> float:
+        """The time that all threads of the process have computed; NaN where the system does not tell."""
+        stat = Path(f"/proc/{self.pid}/stat")
+        fields = stat.read_text().rpartition(")")[2].split() if stat.exists() else ()
+        return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK") if fields else math.nan
+
     def start(self, *, wait: bool = True) -> None:
         with self.log.open("ab") as output:
             self._output_before = output.tell()

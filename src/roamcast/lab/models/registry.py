@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from threading import Lock
@@ -12,8 +12,8 @@ from roamcast.bind.lcesm.messages import Bound, StateChanged, SubscriptionState,
 from roamcast.journal.records import Record
 from roamcast.model import Lifecycle, Position, Subscription
 from roamcast.store.registry.port import (
+    check_id,
     entity_exists,
-    id_retired,
     subscription_exists,
     unknown_entity,
     unknown_source,
@@ -85,21 +85,23 @@ class MemoryRegistry:
     def entities(self) -> list[Entity]:
         return [entity for _, entity in sorted(self._tables.entities.items())]
 
-    def retired(self, id: str) -> EntityKind | None:
-        return self._tables.retired.get(id)
+    def retired(self, ids: Sequence[str]) -> dict[str, EntityKind]:
+        return {id: self._tables.retired[id] for id in ids if id in self._tables.retired}
 
     def retired_subscribers(self) -> list[str]:
         return sorted(id for id, kind in self._tables.retired.items() if kind == "subscriber")
 
-    def sequence_bound(self, source: str) -> int:
-        return self._bounds.get(source, 1)
+    def sequence_bounds(self, sources: Sequence[str]) -> dict[str, int]:
+        return {source: self._bounds.get(source, 1) for source in sources}
 
-    def raise_sequence_bound(self, source: str, bound: int) -> None:
+    def raise_sequence_bounds(self, bounds: Mapping[str, int]) -> None:
         with self._lock:
-            entity = self._tables.entities.get(source)
-            if entity is None or entity.kind != "source":
-                raise unknown_source(source)
-            self._bounds[source] = max(bound, self._bounds.get(source, 1))
+            for source in bounds:
+                entity = self._tables.entities.get(source)
+                if entity is None or entity.kind != "source":
+                    raise unknown_source(source)
+            for source, bound in bounds.items():
+                self._bounds[source] = max(bound, self._bounds.get(source, 1))
 
     def subscription(self, id: str) -> Subscription:
         return _subscription(self._tables, id)
@@ -229,12 +231,10 @@ def _apply(tables: _Tables, change: Change) -> None:
 
 
 def _add_entity(tables: _Tables, entity: Entity) -> None:
-    hashes = {other.token_hash for other in tables.entities.values()}
+    hashes = {other.token_hash for other in tables.entities.values()} - {None}
     if entity.id in tables.entities or entity.token_hash in hashes:
         raise entity_exists(entity.id)
-    was = tables.retired.get(entity.id)
-    if was is not None and (was, entity.kind) != ("source", "source"):
-        raise id_retired(entity.id, was)
+    check_id(entity.id, entity.kind, tables.retired.get(entity.id))
     tables.retired.pop(entity.id, None)
     tables.entities[entity.id] = replace(entity, attributes=dict(entity.attributes))
 

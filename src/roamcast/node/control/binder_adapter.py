@@ -122,7 +122,8 @@ class BinderAdapter:
             if subscription.in_pipeline:
                 adapter._moving_regions.setdefault(subscription.subscriber, set()).add(subscription.id)
         subscriptions, bindings = registry.subscriptions_with_lifecycle(), registry.live_bindings()
-        messages: list[EntityRegistered | Subscribed] = [*map(registration, entities), *remote]
+        registered = (message for entity in entities if (message := registration(entity)) is not None)
+        messages: list[EntityRegistered | Subscribed] = [*registered, *remote]
         states = []
         for subscription in subscriptions:
             query = queries.stored(subscription)
@@ -158,7 +159,7 @@ class BinderAdapter:
             return self._update(self._binder.handle(message, at), at)
 
     def handle_sources(self, messages: Sequence[SourceMessage], at: int, *, silent: bool = False) -> ControlUpdate:
-        """Messages about sources of other nodes. `silent`: they were dropped because their nodes do not respond."""
+        """Many messages about sources. `silent`: they were dropped because their nodes do not respond."""
         with _must_accept():
             effects = self._binder.handle_sources(messages, at)
         return self._update(effects, at, may_hold=self._may_be_silent if silent else lambda *_: False)
@@ -392,8 +393,13 @@ def _must_accept() -> Iterator[None]:
         raise RuntimeError(f"the binder disagrees with the registry: {error}") from error
 
 
-def registration(entity: Entity) -> EntityRegistered:
+def registration(entity: Entity) -> EntityRegistered | None:
+    """The message to the binder; None for a gateway, which no subscription is about."""
     attributes: Attributes = entity.attributes
-    if entity.kind == "source":
-        return SourceRegistered(entity.id, attributes, entity.position)
-    return SubscriberRegistered(entity.id, attributes, entity.position)
+    match entity.kind:
+        case "source":
+            return SourceRegistered(entity.id, attributes, entity.position)
+        case "subscriber":
+            return SubscriberRegistered(entity.id, attributes, entity.position)
+        case "gateway":
+            return None

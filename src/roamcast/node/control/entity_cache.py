@@ -24,6 +24,7 @@ class EntityCache:
     def __init__(self, entities: Iterable[Entity] = ()) -> None:
         self._cached: dict[str, _CachedEntity] = {}
         self._by_token: dict[str, str] = {}
+        self._by_gateway: dict[str, set[str]] = {}
         for entity in entities:
             self.put(entity)
 
@@ -47,6 +48,15 @@ class EntityCache:
         id = self._by_token.get(token_hash)
         return None if id is None else self.find(id)
 
+    def gateway_of(self, source: str) -> str | None:
+        """The gateway that a source belongs to; None without one, also for an unknown source."""
+        entity = self.find(source)
+        return None if entity is None else entity.gateway
+
+    def sources_of(self, gateway: str) -> list[str]:
+        """The ids of the sources that belong to this gateway, in any order."""
+        return list(self._by_gateway.get(gateway, ()))
+
     def attributes_json(self, id: str) -> str | None:
         """The attributes as a JSON object; None without attributes. Raises NotFoundError."""
         cached = self._cached.get(id)
@@ -61,17 +71,30 @@ class EntityCache:
             text = before.attributes
         else:
             text = orjson.dumps(dict(entity.attributes)).decode() if entity.attributes else None
-        if before is not None and before.entity.token_hash != entity.token_hash:
-            self._by_token.pop(before.entity.token_hash, None)
+        if before is not None:
+            self._forget(before.entity, keep=entity)
         self._cached[entity.id] = _CachedEntity(entity, text)
-        self._by_token[entity.token_hash] = entity.id
+        if entity.token_hash is not None:
+            self._by_token[entity.token_hash] = entity.id
+        if entity.gateway is not None:
+            self._by_gateway.setdefault(entity.gateway, set()).add(entity.id)
 
     def remove(self, id: str) -> None:
         cached = self._cached.pop(id, None)
         if cached is not None:
-            self._by_token.pop(cached.entity.token_hash, None)
+            self._forget(cached.entity)
 
     def reload(self, entities: Iterable[Entity]) -> None:
         """Replace the whole content."""
         fresh = EntityCache(entities)
-        self._cached, self._by_token = fresh._cached, fresh._by_token
+        self._cached, self._by_token, self._by_gateway = fresh._cached, fresh._by_token, fresh._by_gateway
+
+    def _forget(self, entity: Entity, keep: Entity | None = None) -> None:
+        """Let the token and the gateway of an entity not lead to it any more, unless they are those of `keep`."""
+        if entity.token_hash is not None and (keep is None or keep.token_hash != entity.token_hash):
+            self._by_token.pop(entity.token_hash, None)
+        if entity.gateway is not None and (keep is None or keep.gateway != entity.gateway):
+            sources = self._by_gateway[entity.gateway]
+            sources.discard(entity.id)
+            if not sources:
+                del self._by_gateway[entity.gateway]

@@ -22,11 +22,14 @@ log = logging.getLogger(__name__)
 
 
 class Notifications(NamedTuple):
-    """Who to notify: nodes that wait for our response, nodes to send a request to, own sources with new demand."""
+    """Who to notify: nodes that wait for our response, nodes to send a request to, own sources with new demand, and the
+    gateways of these.
+    """
 
     waiting_nodes: frozenset[str] = frozenset()
     nodes_to_poll: frozenset[str] = frozenset()
     sources: frozenset[str] = frozenset()
+    gateways: frozenset[str] = frozenset()
 
     def __or__(self, other: Notifications) -> Notifications:
         return Notifications(*(mine | others for mine, others in zip(self, other, strict=True)))
@@ -120,7 +123,7 @@ class PeerSources:
         for source in pending.sources:
             (self._idle.discard if self._demand.is_demanded(source) else self._idle.add)(source)
         if any(pending):
-            self.notify(pending)
+            self.notify(pending._replace(gateways=self._own.gateways_of(pending.sources)))
 
     def _update(self, adapter: BinderAdapter, sources: Iterable[str]) -> None:
         """Take over the adapter's changes of interest and demand. These sources have changed, too."""
@@ -166,6 +169,10 @@ class _OwnSources:
     def get(self, id: str) -> SourceAnnouncement | None:
         entity = self._entities.find(id)
         return None if entity is None or entity.kind != "source" else _announcement(entity)
+
+    def gateways_of(self, sources: Iterable[str]) -> frozenset[str]:
+        entities = map(self._entities.find, sources)
+        return frozenset(entity.gateway for entity in entities if entity is not None and entity.gateway is not None)
 
     def inside(self, cells: Collection[Cell | None]) -> list[str]:
         return self._positions.inside(cells)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
@@ -24,8 +24,8 @@ from roamcast.node.control.entity_cache import EntityCache
 from roamcast.node.control.queries import AcceptedQuery
 from roamcast.store.registry.port import (
     RegistryStore,
+    check_id,
     entity_exists,
-    id_retired,
     subscription_exists,
     unknown_entity,
     unknown_subscription,
@@ -34,6 +34,7 @@ from roamcast.store.registry.values import (
     AttributesSet,
     Entity,
     EntityAdded,
+    EntityKind,
     EntityRemoved,
     PositionErased,
     SubscriptionAdded,
@@ -47,7 +48,7 @@ NamedQueries: TypeAlias = Sequence[tuple[str, AcceptedQuery]]
 """Ids of subscriptions, and their queries."""
 
 Outcome: TypeAlias = bool | RoamcastError
-"""Whether a subscription is new, or why it was refused."""
+"""Whether a subscription or a source is new, or why it was refused."""
 
 
 class ControlRequest(NamedTuple):
@@ -55,7 +56,7 @@ class ControlRequest(NamedTuple):
 
     `done_when_stored`: it succeeds even if the journal fails, because its token is returned only once.
     `alone`: it forms a group of its own. `reads`: it changes nothing and needs no disk. `subscriptions`: the ids that
-    it is about; those of all requests of a group are read at once.
+    it is about; those of all requests of a group are read at once. `entities`: how many entities it adds or removes.
     """
 
     apply: Callable[[RequestGroup], Any]
@@ -63,6 +64,11 @@ class ControlRequest(NamedTuple):
     alone: bool = False
     reads: bool = False
     subscriptions: Sequence[str] = ()
+    entities: int = 0
+
+    @property
+    def weight(self) -> int:
+        return len(self.subscriptions) + self.entities
 
 
 class Completion(NamedTuple):
@@ -130,34 +136,39 @@ class RequestGroup:
         return self._adapter
 
     def register(self, entity: Entity) -> None:
-        if self._find(entity.id) is not None:
+        if self.find(entity.id) is not None:
             raise entity_exists(entity.id)
-        former_kind = self._retired(entity.id)
-        if former_kind is not None and (former_kind, entity.kind) != ("source", "source"):
-            raise id_retired(entity.id, former_kind)
+        check_id(entity.id, entity.kind, self.retired([entity.id]).get(entity.id))
         self.flush_moves()
         self.update.changes.append(EntityAdded(entity))
-        self.update.add(self._adapter.handle(registration(entity), self._clock.now()))
+        if (message := registration(entity)) is not None:
+            self.update.add(self._adapter.handle(message, self._clock.now()))
         self.entities[entity.id] = entity
 
     def set_attributes(self, id: str, attributes: dict[str, str | float | bool]) -> Entity:
         """Replace all attributes; returns the changed entity."""
-        entity = replace(self._get(id), attributes=attributes)
+        entity = replace(self.get(id), attributes=attributes)
         self.flush_moves()
-        message = (SourceChanged if entity.kind == "source" else SubscriberChanged)(id, attributes)
         self.update.changes.append(AttributesSet(id, attributes))
-        self.update.add(self._adapter.handle(message, self._clock.now()))
+        if entity.kind != "gateway":
+            message = (SourceChanged if entity.kind == "source" else SubscriberChanged)(id, attributes)
+            self.update.add(self._adapter.handle(message, self._clock.now()))
         self.entities[id] = entity
         return entity
 
     def set_token(self, id: str, token_hash: str) -> None:
-        entity = replace(self._get(id), token_hash=token_hash)
+        entity = self.get(id)
+        if entity.gateway is not None:
+            raise ConflictError(
+                f"{id} has no token: it belongs to gateway {entity.gateway}", where=id, hint="renew that of the gateway"
+            )
+        entity = replace(entity, token_hash=token_hash)
         self.update.changes.append(TokenSet(id, token_hash))
         self.entities[id] = entity
 
     def erase_position(self, id: str) -> None:
         """Erase the position. The pipeline gets the subscriber's moving regions again, without a position."""
-        entity = self._get(id)
+        entity = self.get(id)
         self.flush_moves()
         at = self._clock.now()
         for subscription in self._subscriptions_of(id) if entity.kind == "subscriber" else ():
@@ -171,13 +182,19 @@ class RequestGroup:
         self.entities[id] = replace(entity, position=None)
 
     def remove(self, id: str) -> list[str]:
-        """Remove an entity; returns the ids of the subscriptions removed with it."""
-        entity = self._get(id)
+        """Remove an entity; returns the ids of the subscriptions removed with it.
+
+        Raises ConflictError for a gateway that has sources.
+        """
+        entity = self.get(id)
+        if entity.kind == "gateway":
+            self._check_empty(id)
         subscriptions = self._subscriptions_of(id) if entity.kind == "subscriber" else []
         self.flush_moves()
         at = self._clock.now()
-        message = SourceRemoved(id) if entity.kind == "source" else SubscriberRemoved(id)
-        self.update.add(self._adapter.handle(message, at))
+        if entity.kind != "gateway":
+            message = SourceRemoved(id) if entity.kind == "source" else SubscriberRemoved(id)
+            self.update.add(self._adapter.handle(message, at))
         for subscription in subscriptions:
             if subscription.has_lifecycle:
                 self.update.add(self._adapter.drop(subscription.id, at))
@@ -190,13 +207,24 @@ class RequestGroup:
             self.removed_subscribers.append(id)
         return [subscription.id for subscription in subscriptions]
 
+    def _check_empty(self, gateway: str) -> None:
+        """Raises ConflictError if a gateway has sources."""
+        sources = {id for id in self._cache.sources_of(gateway) if id not in self.entities}
+        sources |= {id for id, source in self.entities.items() if source is not None and source.gateway == gateway}
+        if sources:
+            raise ConflictError(
+                f"gateway {gateway} has {len(sources)} sources",
+                where=gateway,
+                hint="remove them first, or send sources=true to remove them, too",
+            )
+
     def move(self, positions: Sequence[Position]) -> int:
         """Set positions; returns how many were older than the known ones and ignored."""
         for position in positions:
-            self._get(position.entity)
+            self.get(position.entity)
         stale = 0
         for position in positions:
-            entity = self._get(position.entity)
+            entity = self.get(position.entity)
             if not position.supersedes(entity.position):
                 stale += 1
                 continue
@@ -208,7 +236,7 @@ class RequestGroup:
 
     def subscribe(self, id: str, subscriber: str, query: AcceptedQuery) -> bool:
         """Add a subscription; False if the same one exists already."""
-        self._get(subscriber)
+        self.get(subscriber)
         if self._exists(id, subscriber, query):
             return False
         self.flush_moves()
@@ -219,7 +247,7 @@ class RequestGroup:
         """For each query what `subscribe` returns, or the error. With `all_or_none` the first error is raised, before
         anything is changed.
         """
-        self._get(subscriber)
+        self.get(subscriber)
         self.flush_moves()
         if all_or_none:
             texts: dict[str, str] = {}
@@ -300,7 +328,7 @@ class RequestGroup:
         self.pipeline = pipeline
 
     def apply_source_messages(self, messages: Sequence[SourceMessage], *, silent: bool = False) -> None:
-        """Apply changes of other nodes' sources. `silent`: these nodes do not respond."""
+        """Apply changes of sources. `silent`: they are of other nodes, which do not respond."""
         self.flush_moves()
         if messages:
             self.update.add(self._adapter.handle_sources(messages, self._clock.now(), silent=silent))
@@ -329,19 +357,22 @@ class RequestGroup:
         self._adapter.adjust_interest(subscription.source_condition, subscription.cell, -1)
         self.without_lifecycle -= 1
 
-    def _find(self, id: str) -> Entity | None:
+    def find(self, id: str) -> Entity | None:
+        """An entity, as the requests so far have left it."""
         return self.entities[id] if id in self.entities else self._cache.find(id)
 
-    def _get(self, id: str) -> Entity:
-        if (entity := self._find(id)) is None:
+    def get(self, id: str) -> Entity:
+        """As `find`. Raises NotFoundError."""
+        if (entity := self.find(id)) is None:
             raise unknown_entity(id)
         return entity
 
-    def _retired(self, id: str) -> str | None:
-        """The kind of a removed entity that had this id."""
-        if id in self.entities and (entity := self._cache.find(id)) is not None:
-            return entity.kind  # removed in this group
-        return self._registry.retired(id)
+    def retired(self, ids: Sequence[str]) -> Mapping[str, EntityKind]:
+        """The kinds of removed entities that had these ids."""
+        removed_in_this_group = {
+            id: entity.kind for id in ids if id in self.entities and (entity := self._cache.find(id)) is not None
+        }
+        return {**self._registry.retired(ids), **removed_in_this_group}
 
     def _own(self, id: str, subscriber: str) -> Subscription:
         """Raises NotFoundError, and PermissionDeniedError if it belongs to another subscriber."""

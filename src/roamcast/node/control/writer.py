@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_GROUP = 1_000  # requests, or subscriptions in them
+_GROUP = 1_000  # requests, or subscriptions and entities in them
 _RETRY = 1.0  # seconds
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0  # seconds
 _PRUNE_EVERY = 3600.0  # seconds
@@ -134,7 +134,7 @@ class ControlWriter:
             closed=UnavailableError("the node is stopping", hint="retry when the node is running again"),
             most=_GROUP,
             limit=_GROUP,
-            weight=lambda request: len(request.subscriptions),
+            weight=lambda request: request.weight,
             is_alone=lambda request: request.alone,
             next_due=self._next_due,
         )
@@ -149,7 +149,7 @@ class ControlWriter:
         return self.submit(lambda group: group.set_attributes(id, attributes))
 
     def set_token(self, id: str, token_hash: str) -> Future[None]:
-        """Replace the token; the previous one is invalid from then on."""
+        """Replace the token; the previous one is invalid from then on. Raises ConflictError for a gateway's source."""
         return self.submit(lambda group: group.set_token(id, token_hash), done_when_stored=True)
 
     def erase_position(self, id: str) -> Future[None]:
@@ -157,7 +157,10 @@ class ControlWriter:
         return self.submit(lambda group: group.erase_position(id), alone=True)
 
     def remove(self, id: str) -> Future[list[str]]:
-        """Remove an entity for good, with its mailbox and subscriptions; returns the ids of the latter."""
+        """Remove an entity for good, with its mailbox and subscriptions; returns the ids of the latter.
+
+        Raises ConflictError for a gateway that has sources.
+        """
         return self.submit(lambda group: group.remove(id))
 
     def move(self, positions: Sequence[Position]) -> Future[int]:
@@ -218,9 +221,10 @@ class ControlWriter:
         alone: bool = False,
         reads: bool = False,
         subscriptions: Sequence[str] = (),
+        entities: int = 0,
     ) -> Future[T]:
-        """See `ControlRequest`. Requests of other nodes are in `peer_requests`."""
-        return self._commits.submit(ControlRequest(apply, done_when_stored, alone, reads, subscriptions))
+        """See `ControlRequest`. Requests of other nodes are in `peer_requests`, of gateways in `gateway_requests`."""
+        return self._commits.submit(ControlRequest(apply, done_when_stored, alone, reads, subscriptions, entities))
 
     def _next_due(self) -> float:
         unfinished = not self._registry_works or self._outbox.behind or self._to_erase

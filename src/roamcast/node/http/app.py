@@ -26,6 +26,7 @@ from roamcast.node.http.routes import (
     offices,
     peers,
     scene,
+    sources,
     status,
     subscriptions,
 )
@@ -35,8 +36,8 @@ from roamcast.settings_model import NodeSettings
 __all__ = ["create_app"]
 
 _ABOUT = """
-Publish/subscribe that follows you. Register a source or a subscriber, keep the token it returns, and send it as
-`Authorization: Bearer <token>`.
+Publish/subscribe that follows you. Register a source, a subscriber or a gateway, keep the token it returns, and send it
+as `Authorization: Bearer <token>`.
 
 **Removing a subscription.** Events acknowledged before the request to remove it still become letters. Events published
 after the response do not. Letters in the mailbox stay until they are acknowledged.
@@ -92,7 +93,7 @@ def _routes() -> Sequence[BaseRoute]:
     api = APIRouter(prefix="/v1", generate_unique_id_function=_operation_id)
     busiest_first = (
         mailboxes.router, letters.router, events.router, events.own, demand.router, entities.own, entities.router,
-        subscriptions.router, arrivals.router, offices.router, peers.router, scene.router,
+        sources.router, subscriptions.router, arrivals.router, offices.router, peers.router, scene.router,
     )  # fmt: skip
     for router in busiest_first:
         api.include_router(router)

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import Depends, Query, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from roamcast.errors import ElsewhereError, PermissionDeniedError
+from roamcast.errors import AuthenticationError, ElsewhereError, PermissionDeniedError
 from roamcast.node.auth import Caller, MailboxReader
 from roamcast.node.peers.remote_sources import RemoteSource
 from roamcast.node.service import Node
 from roamcast.security.tokens import PublishProof, hash_token
 
 __all__ = [
-    "AnyCaller", "CallerOrOperator", "DemandReader", "HasToken", "LetterReader", "Operator", "Publisher", "Reader",
-    "Source", "Subscriber", "SubscriberOrOperator", "TheNode", "TokenHash", "check_rate",
+    "AnyCaller", "CallerOrOperator", "DemandReader", "Gateway", "GatewayOrOperator", "HasToken", "LetterReader",
+    "Operator", "Publisher", "Reader", "RegisteringGateway", "Source", "SourceOrGateway", "Subscriber",
+    "SubscriberOrOperator", "TheNode", "TokenHash", "check_rate",
 ]  # fmt: skip
+
+_ELSEWHERE: Final = "at other nodes, a source sends a publish proof; a gateway publishes only at its home"
 
 _bearer = HTTPBearer(auto_error=False, description="The token returned by the registration.")
 
@@ -65,10 +68,45 @@ async def _source(caller: AnyCaller) -> Caller:
     return caller
 
 
+async def _gateway(caller: AnyCaller) -> Caller:
+    if caller.kind != "gateway":
+        raise PermissionDeniedError(
+            f"{caller.id} is not a gateway", where="Authorization", hint="use the token of a gateway"
+        )
+    return caller
+
+
+async def _gateway_or_operator(caller: CallerOrOperator) -> Caller | None:
+    return caller if caller is None else await _gateway(caller)
+
+
+async def _registering_gateway(request: Request, node: TheNode) -> Caller | None:
+    credentials = await _bearer(request)  # not as a dependency: /docs would say that a token is required
+    if credentials is None:
+        return None
+    caller = await _caller(request, node, credentials)
+    if caller.kind != "gateway":
+        raise PermissionDeniedError(
+            f"{caller.id} is not a gateway",
+            where="Authorization",
+            hint="send the token of the gateway that the source belongs to; or none, and the source gets its own",
+        )
+    return caller
+
+
+async def _source_or_gateway(caller: AnyCaller) -> Caller:
+    return caller if caller.kind == "gateway" else await _source(caller)
+
+
 async def _publisher(request: Request, node: TheNode, credentials: _Credentials) -> Caller | RemoteSource:
     proof = PublishProof.parse(credentials.credentials) if credentials else None
     if proof is None or proof.home == node.settings.domain:
-        return await _source(await _caller(request, node, credentials))
+        try:
+            return await _source_or_gateway(await _caller(request, node, credentials))
+        except AuthenticationError as error:
+            if credentials is not None:
+                error.hint = f"{error.hint}; {_ELSEWHERE}"
+            raise
     if (source := node.remote_sources.known(proof)) is not None:
         return source
     check_rate(request, node)
@@ -104,8 +142,8 @@ async def _letter_reader(node: TheNode, credentials: _Credentials, ticket: _Tick
 
 async def _demand_reader(request: Request, node: TheNode, credentials: _Credentials, ticket: _Ticket = None) -> Caller:
     if ticket is None:
-        return await _source(await _caller(request, node, credentials))
-    return await _source(node.auth.caller_of(node.tickets.token_hash("demand", ticket)))
+        return await _source_or_gateway(await _caller(request, node, credentials))
+    return await _source_or_gateway(node.auth.caller_of(node.tickets.token_hash("demand", ticket)))
 
 
 async def _token_hash(credentials: _Credentials) -> str:
@@ -117,6 +155,11 @@ async def _operator(node: TheNode, credentials: _Credentials) -> None:
 
 
 Source = Annotated[Caller, Depends(_source)]
+Gateway = Annotated[Caller, Depends(_gateway)]
+GatewayOrOperator = Annotated[Caller | None, Depends(_gateway_or_operator)]
+RegisteringGateway = Annotated[Caller | None, Depends(_registering_gateway)]
+"""None is anybody without a token."""
+SourceOrGateway = Annotated[Caller, Depends(_source_or_gateway)]
 Publisher = Annotated[Caller | RemoteSource, Depends(_publisher)]
 Subscriber = Annotated[Caller, Depends(_subscriber)]
 Reader = Annotated[MailboxReader, Depends(_reader)]
@@ -128,4 +171,4 @@ DemandReader = Annotated[Caller, Depends(_demand_reader)]
 TokenHash = Annotated[str, Depends(_token_hash)]
 Operator = Depends(_operator)
 SubscriberOrOperator = Annotated[Caller | None, Depends(_subscriber_or_operator)]
-"""None is the operator; so it is in CallerOrOperator."""
+"""None is the operator; so it is in CallerOrOperator and GatewayOrOperator."""

@@ -19,7 +19,7 @@ from roamcast.node.http.examples.story import EXAMPLES
 from roamcast.node.http.examples.values import Example
 from roamcast.node.http.schemas.errors import ERRORS, ErrorOut
 
-__all__ = ["SIGNED", "component", "describe", "errors", "operations"]
+__all__ = ["OPTIONAL_TOKEN", "SIGNED", "component", "describe", "errors", "operations"]
 
 _JSON: Final = "application/json"
 _REFERENCE: Final = "#/components/schemas/{model}"
@@ -31,6 +31,9 @@ Document = dict[str, Any]
 
 SIGNED: Final[Document] = {"security": [{"PeerSignature": []}]}
 """What an operation of peers adds to its description."""
+
+OPTIONAL_TOKEN: Final[Document] = {"security": [{}, {"HTTPBearer": []}]}
+"""What an operation adds that anybody may call, and for which a token has a meaning."""
 
 _PEER_SIGNATURE: Final = {
     "type": "apiKey",

@@ -6,7 +6,7 @@ holds up the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Annotated, Any, Final, Generic, TypeVar
 
@@ -20,7 +20,7 @@ from roamcast.node.service import Node
 from roamcast.node.validation_errors import input_error_of, list_length_error
 from roamcast.settings_model import NodeLimits
 
-__all__ = ["BodyParser", "parse_off_loop", "read_bytes"]
+__all__ = ["BodyParser", "media_type", "parse_off_loop", "read_bytes"]
 
 T = TypeVar("T", bound=BaseModel)
 R = TypeVar("R")
@@ -45,11 +45,18 @@ class BodyParser(Generic[T]):
             "requestBody": {"required": True, "content": {"application/json": {"schema": self._schema()}}}
         }
 
-    def openapi_with(self, media_type: str) -> dict[str, Any]:
-        """As `openapi`, if the body may also be lines, each with one value."""
-        lines = {media_type: {"schema": {"type": "string", "description": "One JSON value in each line."}}}
+    def openapi_with(self, lines: str, tables: Mapping[str, str]) -> dict[str, Any]:
+        """As `openapi`, if the body may also be lines, each with one value; or a table, with a description."""
+        binary = {
+            kind: {"schema": {"type": "string", "format": "binary", "description": tables[kind]}} for kind in tables
+        }
         body = self.openapi["requestBody"]
-        return {"requestBody": {**body, "content": {**body["content"], **lines}}}
+        content = {
+            **body["content"],
+            lines: {"schema": {"type": "string", "description": "One JSON value in each line."}},
+            **binary,
+        }
+        return {"requestBody": {**body, "content": content}}
 
     async def read(self, request: Request, node: Node) -> T:
         """Read the body and parse one value."""
@@ -107,6 +114,11 @@ def _list_adapter(model: type[T], most: int) -> TypeAdapter[list[T]]:
 async def parse_off_loop(body: bytes, parse: Callable[[], R]) -> R:
     """Parse a body, on another thread if it is large: other requests are answered meanwhile."""
     return await run_in_threadpool(parse) if len(body) > _LARGE else parse()
+
+
+def media_type(request: Request) -> str:
+    """That of the body, without parameters; empty if it is not said."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 async def read_bytes(request: Request, node: Node, most: int | None = None) -> bytes:

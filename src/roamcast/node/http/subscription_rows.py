@@ -17,20 +17,16 @@ import orjson
 from roamcast.errors import InputError, RoamcastError
 from roamcast.model import Box
 from roamcast.node.control.queries import AcceptedQuery, Queries
+from roamcast.node.http.bulk_rows import NDJSON, Row, accept_each, read_json
 from roamcast.node.http.request_parsing import BodyParser
 from roamcast.node.schemas import SubscriptionIn
-from roamcast.node.validation_errors import MalformedError, list_length_error
 from roamcast.settings_model import NodeLimits
 from roamcast.validation import ID
 
-__all__ = [
-    "NDJSON", "SUBSCRIPTION", "SUBSCRIPTIONS_OPENAPI", "AcceptedRow", "accept_rows", "new_id", "read_json",
-    "read_row", "read_rows", "read_simple",
-]  # fmt: skip
+__all__ = ["SUBSCRIPTION", "SUBSCRIPTIONS_OPENAPI", "AcceptedRow", "accept_rows", "new_id", "read_row", "read_simple"]
 
-NDJSON: Final = "application/x-ndjson"
 SUBSCRIPTION: Final = BodyParser(SubscriptionIn)
-SUBSCRIPTIONS_OPENAPI: Final = BodyParser(SubscriptionIn, bulk="subscriptions").openapi_with(NDJSON)
+SUBSCRIPTIONS_OPENAPI: Final = BodyParser(SubscriptionIn, bulk="subscriptions").openapi_with(NDJSON, {})
 """One subscription, a list, or lines."""
 
 _ID: Final = re.compile(ID)
@@ -38,51 +34,21 @@ _SIMPLE: Final = frozenset({"id", "box", "terms"})
 _NUMBERS: Final = frozenset({int, float})
 _KEYED: Final = uuid.UUID("5b2c9a51-6a44-4f53-9d8e-5c8d4b6e7a10")
 
-Row = Any
-"""A JSON value, or bytes that are not JSON."""
-
 AcceptedRow = tuple[str, AcceptedQuery] | RoamcastError
 """The id and the query of a subscription, or why it is refused."""
-
-
-def read_rows(body: bytes, media_type: str, most: int) -> list[Row]:
-    """The rows of a JSON list, or of lines. Raises InputError if there are none or more than `most`."""
-    rows: list[Row]
-    if media_type == NDJSON:
-        rows = [line for line in body.split(b"\n") if line.strip()]
-    else:
-        try:
-            rows = orjson.loads(body)
-        except orjson.JSONDecodeError as error:
-            raise MalformedError(f"not JSON: {error}", where="body", hint="send JSON in UTF-8") from None
-    if not 0 < len(rows) <= most:
-        raise list_length_error(len(rows), "subscriptions", most)
-    return rows
-
-
-def read_json(body: bytes) -> Row:
-    try:
-        return orjson.loads(body)
-    except orjson.JSONDecodeError:
-        return body
 
 
 def accept_rows(
     rows: Sequence[Row], first: int, queries: Queries, limits: NodeLimits, subscriber: str, key: str | None
 ) -> list[AcceptedRow]:
     """Read each of these rows, which begin with number `first`. For the `key` see `new_id`."""
-    accepted: list[AcceptedRow] = []
-    for number, row in enumerate(rows, first):
-        try:
-            value = read_json(row) if isinstance(row, bytes) else row
-            id, query = read_simple(value, queries, limits) or read_row(value, queries, limits)
-        except RoamcastError as error:
-            field = "" if error.where in (None, "body") else f".{error.where}"
-            error.where = f"subscriptions[{number}]{field}"
-            accepted.append(error)
-        else:
-            accepted.append((id or new_id(subscriber, key, number), query))
-    return accepted
+
+    def accept(row: Row, number: int) -> tuple[str, AcceptedQuery]:
+        value = read_json(row) if isinstance(row, bytes) else row
+        id, query = read_simple(value, queries, limits) or read_row(value, queries, limits)
+        return id or new_id(subscriber, key, number), query
+
+    return accept_each(rows, first, "subscriptions", accept)
 
 
 def new_id(subscriber: str, key: str | None, number: int = 0) -> str:

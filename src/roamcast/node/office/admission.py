@@ -112,7 +112,7 @@ class Admission:
         if self._names.is_home_of(name):
             id = self._names.id_of(name)
             entity = None if id is None else self._entities.find(id)
-            if entity is None or entity.kind != "subscriber":
+            if entity is None or entity.kind != "subscriber" or entity.token_hash is None:
                 return "no"
             return "yes" if is_valid(proof, name, epoch, entity.token_hash) else "no"
         visitor = self._visitors.find(name)
@@ -147,9 +147,12 @@ class Admission:
         self._last_changes[name] = order
 
     def judge_publish(self, domain: str, id: str, proof: str) -> ProofVerdict:
-        """For the home: whether source `id` made this publish proof for nodes of `domain`."""
+        """For the home: whether source `id` made this publish proof for nodes of `domain`.
+
+        A source of a gateway has no token to make one from.
+        """
         entity = self._entities.find(id)
-        if entity is None or entity.kind != "source":
+        if entity is None or entity.kind != "source" or entity.token_hash is None:
             return ProofVerdict(False)
         if not PublishProof(self._names.domain, id, proof).is_valid(domain, entity.token_hash):
             return ProofVerdict(False)

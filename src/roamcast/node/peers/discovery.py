@@ -64,7 +64,9 @@ class Discovery:
         self._polling: dict[str, _PeerPolling] = {}
         self._ticker: asyncio.Task[None] | None = None
         self.waiters = Waiters()
-        """Notified by node, when there is something to announce to it, and by source, when its demand changes."""
+        """Notified by node, when there is something to announce to it; by source, when its demand changes; and by
+        gateway, when that of one of its sources does.
+        """
         self.positions: dict[str, Point] = {}
         """The positions of other nodes, as far as they report them."""
 
@@ -112,7 +114,8 @@ class Discovery:
         return [node for node in nodes if not self._shares_folder(node)]
 
     def _notify(self, notifications: Notifications) -> None:
-        self.waiters.notify([*map(_waiter_name, notifications.waiting_nodes), *notifications.sources])
+        nodes = map(_waiter_name, notifications.waiting_nodes)
+        self.waiters.notify([*nodes, *notifications.sources, *notifications.gateways])
         for node in notifications.nodes_to_poll:
             if (polling := self._polling.get(node)) is not None:
                 polling.urgent.set()

@@ -14,8 +14,8 @@ from roamcast.journal.records import Record
 from roamcast.model import Position
 from roamcast.store.engine import chunked
 from roamcast.store.registry.port import (
+    check_id,
     entity_exists,
-    id_retired,
     unknown_entity,
     unknown_subscription,
 )
@@ -26,6 +26,7 @@ from roamcast.store.registry.schema import (
     entities,
     entity_row,
     record_text,
+    registered,
     subscription_row,
     subscriptions,
     wants,
@@ -60,18 +61,18 @@ def apply_changes(connection: Connection, changes: Sequence[Change]) -> int:
 
 def _add_entities(connection: Connection, added: Sequence[EntityAdded]) -> None:
     ids = [change.entity.id for change in added]
-    hashes = [change.entity.token_hash for change in added]
+    hashes = [hash for change in added if (hash := change.entity.token_hash) is not None]
     by_id = {row.id: row for chunk in chunked(ids) for row in connection.execute(_entities_by_id, {"ids": chunk})}
     taken = {hash for chunk in chunked(hashes) for hash in connection.scalars(_tokens_among, {"ids": chunk})}
-    taken.update(id for id, row in by_id.items() if row.token_hash is not None)
+    taken.update(id for id, row in by_id.items() if row.registered)
     restored, new = [], []
     for change in added:
         entity, existing = change.entity, by_id.get(change.entity.id)
-        if not taken.isdisjoint((entity.id, entity.token_hash)):
+        names = {entity.id} if entity.token_hash is None else {entity.id, entity.token_hash}
+        if not taken.isdisjoint(names):
             raise entity_exists(entity.id)
-        if existing is not None and (existing.kind, entity.kind) != ("source", "source"):
-            raise id_retired(entity.id, existing.kind)
-        taken.update((entity.id, entity.token_hash))
+        check_id(entity.id, entity.kind, None if existing is None else existing.kind)
+        taken |= names
         if existing is None:
             new.append({**entity_row(entity), "sequence_bound": 1})
         else:
@@ -215,8 +216,8 @@ def _check_subscriptions(connection: Connection, ids: Iterable[str]) -> None:
 
 _of: BindParameter[str] = bindparam("of")
 _ids: BindParameter[list[str]] = bindparam("ids", expanding=True)
-_entities_among = select(entities.c.id).where(entities.c.id.in_(_ids), entities.c.token_hash.is_not(None))
-_entities_by_id = select(entities.c.id, entities.c.kind, entities.c.token_hash).where(entities.c.id.in_(_ids))
+_entities_among = select(entities.c.id).where(entities.c.id.in_(_ids), registered)
+_entities_by_id = select(entities.c.id, entities.c.kind, registered.label("registered")).where(entities.c.id.in_(_ids))
 _tokens_among = select(entities.c.token_hash).where(entities.c.token_hash.in_(_ids))
 _subscriptions_among = select(subscriptions.c.id).where(subscriptions.c.id.in_(_ids))
 
@@ -231,12 +232,14 @@ _other_owner = select(entities.c.id).where(entities.c.id != _of, entities.c.toke
 _set_token = entities.update().where(entities.c.id == _of).values(token_hash=bindparam("token"))
 _clear_position = entities.update().where(entities.c.id == _of).values(x=None, y=None, time=None)
 _retire = (
-    entities.update().where(entities.c.id == _of).values(token_hash=None, attributes="{}", x=None, y=None, time=None)
+    entities.update()
+    .where(entities.c.id == _of)
+    .values(token_hash=None, gateway=None, attributes="{}", x=None, y=None, time=None)
 )
 _restore = (
     entities.update()
     .where(entities.c.id == _of)
-    .values({name: bindparam(name) for name in ("token_hash", "attributes", "x", "y", "time")})
+    .values({name: bindparam(name) for name in ("token_hash", "gateway", "attributes", "x", "y", "time")})
 )
 _own_subscriptions = select(subscriptions.c.id).where(subscriptions.c.subscriber == _of)
 _delete_past_bindings = bindings.delete().where(

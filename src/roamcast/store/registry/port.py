@@ -16,7 +16,7 @@ from roamcast.model import Subscription
 from roamcast.store.registry.values import Binding, Change, Entity, EntityKind, Want
 
 __all__ = [
-    "RegistryStore", "entity_exists", "id_retired", "subscription_exists", "unknown_entity", "unknown_source",
+    "RegistryStore", "check_id", "entity_exists", "subscription_exists", "unknown_entity", "unknown_source",
     "unknown_subscription",
 ]  # fmt: skip
 
@@ -42,17 +42,17 @@ class RegistryStore(Protocol):
     def entities(self) -> list[Entity]:
         """Ordered by id."""
 
-    def retired(self, id: str) -> EntityKind | None:
-        """The kind of a removed entity with this id; None if the id is in use or was never used."""
+    def retired(self, ids: Sequence[str]) -> Mapping[str, EntityKind]:
+        """The kinds of removed entities with these ids. Ids that are in use or were never used are left out."""
 
     def retired_subscribers(self) -> list[str]:
         """The ids of removed subscribers. They are never reused: a new token must not open an old mailbox."""
 
-    def sequence_bound(self, source: str) -> int:
-        """An upper bound: every sequence number the source has used here is lower. 1 if it has used none."""
+    def sequence_bounds(self, sources: Sequence[str]) -> dict[str, int]:
+        """For each source an upper bound: every sequence number it has used here is lower. 1 if it has used none."""
 
-    def raise_sequence_bound(self, source: str, bound: int) -> None:
-        """Never lowers it. Raises NotFoundError for an unknown source."""
+    def raise_sequence_bounds(self, bounds: Mapping[str, int]) -> None:
+        """Raise those of many sources, all or none. Never lowers one. Raises NotFoundError for an unknown source."""
 
     def subscription(self, id: str) -> Subscription:
         """Raises NotFoundError."""
@@ -115,9 +115,13 @@ def entity_exists(id: str) -> ConflictError:
     return ConflictError("this id or its token is already in use", where=id, hint="choose another id")
 
 
-def id_retired(id: str, kind: str) -> ConflictError:
-    """Ids of subscribers are never reused: a new token must not open an old mailbox."""
-    return ConflictError(f"this id belonged to a {kind} that was removed", where=id, hint="choose another id")
+def check_id(id: str, kind: EntityKind, former_kind: EntityKind | None) -> None:
+    """Raises ConflictError if an entity of this kind cannot have the id of one that was removed.
+
+    Ids of subscribers are never reused: a new token must not open an old mailbox.
+    """
+    if former_kind is not None and (former_kind != kind or kind == "subscriber"):
+        raise ConflictError(f"this id belonged to a {former_kind} that was removed", where=id, hint="choose another id")
 
 
 def subscription_exists(id: str) -> ConflictError:

@@ -14,9 +14,10 @@ from roamcast.store.engine import BigSerial, SortedText, StoreFormat, meta_table
 from roamcast.store.registry.values import Entity
 
 __all__ = [
-    "INCARNATION", "INSERT_SUBSCRIPTION", "LATEST", "PIPELINE", "REGISTRY_FORMAT", "SUBSCRIPTIONS_AMONG", "bindings",
-    "control_outbox", "departures", "entities", "entity_of", "entity_row", "meta", "record_of", "record_text",
-    "subscription_of", "subscription_row", "subscriptions", "visitors", "wants",
+    "BOUNDS_AMONG", "BOUNDS_OF_SOURCES", "INCARNATION", "INSERT_SUBSCRIPTION", "LATEST", "PIPELINE", "RAISE_BOUND",
+    "REGISTRY_FORMAT", "SUBSCRIPTIONS_AMONG", "bindings", "control_outbox", "departures", "entities", "entity_of",
+    "entity_row", "meta", "record_of", "record_text", "registered", "subscription_of", "subscription_row",
+    "subscriptions", "visitors", "wants",
 ]  # fmt: skip
 
 # Rows of `meta`.
@@ -26,20 +27,23 @@ INCARNATION = "incarnation"
 
 _tables = MetaData()
 meta = meta_table(_tables)
-REGISTRY_FORMAT = StoreFormat("registry", "roamcast-store/9", _tables, {LATEST: "0"})
+REGISTRY_FORMAT = StoreFormat("registry", "roamcast-store/10", _tables, {LATEST: "0"})
 
 entities = Table(
     "entities",
     _tables,
     Column("id", SortedText, primary_key=True),
     Column("kind", SortedText, nullable=False),
-    Column("token_hash", SortedText, unique=True),  # null once the entity is removed
+    Column("token_hash", SortedText, unique=True),  # null once the entity is removed, and if it has a gateway
     Column("attributes", SortedText, nullable=False),  # JSON object
     Column("x", Double),
     Column("y", Double),
     Column("time", BigInteger),
     Column("sequence_bound", BigInteger, nullable=False),
+    Column("gateway", SortedText),  # that the source belongs to; null once it is removed
 )
+registered = entities.c.token_hash.is_not(None) | entities.c.gateway.is_not(None)
+"""An entity that is not removed."""
 
 subscriptions = Table(
     "subscriptions",
@@ -131,15 +135,21 @@ def entity_row(entity: Entity) -> dict[str, Any]:
         "x": position.x if position else None,
         "y": position.y if position else None,
         "time": position.time if position else None,
+        "gateway": entity.gateway,
     }
 
 
 def entity_of(row: Row[Any]) -> Entity:
     position = None if row.time is None else Position(row.id, row.x, row.y, row.time)
-    return Entity(row.id, row.kind, row.token_hash, orjson.loads(row.attributes), position)
+    return Entity(row.id, row.kind, row.token_hash, orjson.loads(row.attributes), position, row.gateway)
 
 
 # Statements for `Session`, with all columns in their order.
+BOUNDS_AMONG: Final = "SELECT id, sequence_bound FROM entities WHERE id IN"
+BOUNDS_OF_SOURCES: Final = """
+    SELECT id, sequence_bound FROM entities
+    WHERE kind = 'source' AND (token_hash IS NOT NULL OR gateway IS NOT NULL) AND id IN"""
+RAISE_BOUND: Final = "UPDATE entities SET sequence_bound = ? WHERE id = ?"
 SUBSCRIPTIONS_AMONG: Final = """
     SELECT id, subscriber, text, body, accepted, places, state, why, since, was_active, has_moving_region, source, cell
     FROM subscriptions WHERE id IN"""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import Lock
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Engine, Row, Select, func, select, tuple_
+from sqlalchemy import ColumnElement, Connection, Engine, Row, Select, func, not_, select, tuple_
 
 from roamcast.bind.lcesm.messages import Bound
 from roamcast.errors import CorruptionError, StorageError
@@ -19,9 +19,12 @@ from roamcast.store.location import REGISTRY_FILE, StoreLocation
 from roamcast.store.registry.changes import apply_changes
 from roamcast.store.registry.port import unknown_entity, unknown_source, unknown_subscription
 from roamcast.store.registry.schema import (
+    BOUNDS_AMONG,
+    BOUNDS_OF_SOURCES,
     INCARNATION,
     LATEST,
     PIPELINE,
+    RAISE_BOUND,
     REGISTRY_FORMAT,
     SUBSCRIPTIONS_AMONG,
     bindings,
@@ -30,6 +33,7 @@ from roamcast.store.registry.schema import (
     entity_of,
     meta,
     record_of,
+    registered,
     subscription_of,
     subscriptions,
     wants,
@@ -84,34 +88,36 @@ class SqlRegistry:
             return last_ticket
 
     def entity(self, id: str) -> Entity:
-        rows = self._rows(select(entities).filter_by(id=id).where(_registered))
+        rows = self._rows(select(entities).filter_by(id=id).where(registered))
         if not rows:
             raise unknown_entity(id)
         return entity_of(rows[0])
 
     def entities(self) -> list[Entity]:
-        return [entity_of(row) for row in self._rows(select(entities).where(_registered).order_by(entities.c.id))]
+        return [entity_of(row) for row in self._rows(select(entities).where(registered).order_by(entities.c.id))]
 
-    def retired(self, id: str) -> EntityKind | None:
-        with read_transaction(self._engine) as connection:
-            return connection.scalar(select(entities.c.kind).filter_by(id=id, token_hash=None))
+    def retired(self, ids: Sequence[str]) -> dict[str, EntityKind]:
+        query = select(entities.c.id, entities.c.kind).where(not_(registered))
+        queries = (query.where(entities.c.id.in_(chunk)) for chunk in chunked(ids))
+        return {row.id: row.kind for row in self._rows(*queries)}
 
     def retired_subscribers(self) -> list[str]:
-        query = select(entities.c.id).filter_by(kind="subscriber", token_hash=None).order_by(entities.c.id)
+        query = select(entities.c.id).filter_by(kind="subscriber").where(not_(registered)).order_by(entities.c.id)
         return [row.id for row in self._rows(query)]
 
-    def sequence_bound(self, source: str) -> int:
+    def sequence_bounds(self, sources: Sequence[str]) -> dict[str, int]:
         with read_transaction(self._engine) as connection:
-            return connection.scalar(select(entities.c.sequence_bound).filter_by(id=source)) or 1
+            return dict.fromkeys(sources, 1) | dict(Session(connection).rows_among(BOUNDS_AMONG, sources))
 
-    def raise_sequence_bound(self, source: str, bound: int) -> None:
-        of_source = select(entities.c.sequence_bound).filter_by(id=source, kind="source").where(_registered)
+    def raise_sequence_bounds(self, bounds: Mapping[str, int]) -> None:
         with self._writing() as connection:
-            current = connection.scalar(of_source)
-            if current is None:
-                raise unknown_source(source)
-            if bound > current:
-                connection.execute(entities.update().filter_by(id=source).values(sequence_bound=bound))
+            session = Session(connection)
+            current = dict[str, int](session.rows_among(BOUNDS_OF_SOURCES, bounds))
+            for source in bounds:
+                if source not in current:
+                    raise unknown_source(source)
+            raised = [(bound, source) for source, bound in bounds.items() if bound > current[source]]
+            session.run_all(RAISE_BOUND, raised)
 
     def subscription(self, id: str) -> Subscription:
         rows = self._rows(select(subscriptions).filter_by(id=id))
@@ -215,9 +221,6 @@ class SqlRegistry:
     def _subscriptions_where(self, condition: ColumnElement[bool]) -> list[Subscription]:
         query = select(subscriptions).where(condition).order_by(subscriptions.c.id)
         return [subscription_of(row) for row in self._rows(query)]
-
-
-_registered = entities.c.token_hash.is_not(None)
 
 
 def _meta(connection: Connection, name: str) -> str | None:

@@ -29,18 +29,22 @@ __all__ = [
     "WantRemoved",
 ]
 
-EntityKind = Literal["source", "subscriber"]
+EntityKind = Literal["source", "subscriber", "gateway"]
 
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """A registered source or subscriber. Only the hash of its token is stored."""
+    """A registered source, subscriber or gateway. Only the hash of its token is stored.
+
+    A source may belong to a gateway. Then it has no token of its own.
+    """
 
     id: str
     kind: EntityKind
-    token_hash: str
+    token_hash: str | None
     attributes: Mapping[str, str | float | bool] = field(default_factory=dict)
     position: Position | None = None
+    gateway: str | None = None
 
 
 class Binding(NamedTuple):
@@ -54,7 +58,10 @@ class Binding(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EntityAdded:
-    """The id must be unused and must never have been a subscriber. A source that returns keeps its sequence bound."""
+    """The id must be unused, and must not have been an entity of another kind or a subscriber.
+
+    A source that returns keeps its sequence bound, also if it has another gateway now.
+    """
 
     entity: Entity
 
@@ -67,7 +74,7 @@ class AttributesSet:
 
 @dataclass(frozen=True, slots=True)
 class TokenSet:
-    """Replaces the token of the entity. The old one becomes invalid."""
+    """Replaces the token of an entity that has one. The old one becomes invalid."""
 
     id: str
     token_hash: str

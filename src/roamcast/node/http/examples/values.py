@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-__all__ = ["ANNA", "BEN", "FIRE", "MIC", "OPERATOR", "PIPELINE", "PROOF", "TIME", "Example", "Examples"]
+__all__ = ["ANNA", "BEN", "FIRE", "HUB", "MIC", "OPERATOR", "PIPELINE", "PROOF", "TIME", "Example", "Examples"]
 
 
 class Example(NamedTuple):
@@ -28,6 +28,7 @@ Examples = Mapping[str, Mapping[str, Example]]
 ANNA: Final = "token-of-anna"
 BEN: Final = "token-of-ben"
 MIC: Final = "token-of-mic-1"
+HUB: Final = "token-of-hub"
 OPERATOR: Final = "operator-token"
 PROOF: Final = "move-proof-of-ben"
 PIPELINE: Final = "49670e27-7a0f-4a4e-9c80-0f6e2f6bd8a3"

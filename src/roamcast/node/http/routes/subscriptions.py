@@ -12,16 +12,18 @@ from starlette.concurrency import run_in_threadpool
 
 from roamcast.bind.lcesm.messages import Bound, SubscriptionState
 from roamcast.bind.lcesm.views import SubscriptionStatus
-from roamcast.errors import InputError, NotFoundError, PermissionDeniedError, RoamcastError
+from roamcast.errors import InputError, NotFoundError, PermissionDeniedError
 from roamcast.model import Lifecycle, Subscription, iso
 from roamcast.node.auth import Caller
 from roamcast.node.control.explain import Check, ExplainedEvent, PipelineProgress, explain, verdict
 from roamcast.node.control.queries import AcceptedQuery
+from roamcast.node.control.request_group import NamedQueries, Outcome
+from roamcast.node.http.bulk_rows import CHUNK, Row, add_rows, is_bulk, read_json, read_rows
 from roamcast.node.http.dependencies import Subscriber, SubscriberOrOperator, TheNode
 from roamcast.node.http.errors import error_json
 from roamcast.node.http.home_route import HomeRoute
 from roamcast.node.http.openapi import errors
-from roamcast.node.http.request_parsing import BodyParser, parse_off_loop, read_bytes
+from roamcast.node.http.request_parsing import BodyParser, media_type, parse_off_loop, read_bytes
 from roamcast.node.http.schemas.subscriptions import (
     AddedOut,
     BindingsOut,
@@ -33,14 +35,12 @@ from roamcast.node.http.schemas.subscriptions import (
     SubscriptionsOut,
 )
 from roamcast.node.http.subscription_rows import (
-    NDJSON,
     SUBSCRIPTION,
     SUBSCRIPTIONS_OPENAPI,
+    AcceptedRow,
     accept_rows,
     new_id,
-    read_json,
     read_row,
-    read_rows,
     read_simple,
 )
 from roamcast.node.schemas import EventIn, SubscriptionIdsIn
@@ -52,7 +52,6 @@ router = APIRouter(prefix="/subscriptions", tags=["subscriptions"], route_class=
 _EVENT = BodyParser(EventIn)
 _IDS = BodyParser(SubscriptionIdsIn)
 _HISTORY = 1_000  # bindings searched to explain an event
-_CHUNK = 1_000  # subscriptions added or removed at once; other requests are handled in between
 _SHOWN = 1_000  # subscriptions of a request that the page shows
 
 Limit = Annotated[int, Query(ge=1, description="Maximum number; the node has a limit too.")]
@@ -91,9 +90,9 @@ async def add_subscriptions(
     in each request with the same key and rows in the same order.
     """
     body = await read_bytes(request, node)
-    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media_type == NDJSON or body.lstrip()[:1] == b"[":
-        return await _add_many(node, caller.id, body, media_type, all_or_none=all_or_none, key=idempotency_key)
+    type_ = media_type(request)
+    if is_bulk(body, type_):
+        return await _add_many(node, caller.id, body, type_, all_or_none=all_or_none, key=idempotency_key)
     id, query = await _read_one(node, body)
     id = id or new_id(caller.id, idempotency_key)
     is_new = await await_to_the_end(node.control.subscribe(id, caller.id, query))
@@ -124,8 +123,8 @@ async def remove_subscriptions(request: Request, node: TheNode, caller: Subscrib
     """
     ids = (await _IDS.read(request, node)).ids
     outcomes: list[dict[str, Any]] = []
-    for first in range(0, len(ids), _CHUNK):
-        chunk = ids[first : first + _CHUNK]
+    for first in range(0, len(ids), CHUNK):
+        chunk = ids[first : first + CHUNK]
         refusals = await await_to_the_end(node.control.unsubscribe_many(caller.id, chunk))
         for id, error in zip(chunk, refusals, strict=True):
             outcomes.append({"id": id} if error is None else {"id": id, "error": error_json(error)})
@@ -143,33 +142,21 @@ async def _read_one(node: Node, body: bytes) -> tuple[str | None, AcceptedQuery]
 
 
 async def _add_many(
-    node: Node, subscriber: str, body: bytes, media_type: str, *, all_or_none: bool, key: str | None
+    node: Node, subscriber: str, body: bytes, type_: str, *, all_or_none: bool, key: str | None
 ) -> Response:
     most = node.limits.bulk if all_or_none else node.limits.subscriptions
-    rows = await parse_off_loop(body, lambda: read_rows(body, media_type, most))
-    outcomes: list[dict[str, Any]] = []
-    size = len(rows) if all_or_none else _CHUNK
-    for first in range(0, len(rows), size):
-        chunk = rows[first : first + size]
-        accepted = await run_in_threadpool(accept_rows, chunk, first, node.queries, node.limits, subscriber, key)
-        queries = [each for each in accepted if not isinstance(each, RoamcastError)]
-        if all_or_none and len(queries) < len(accepted):
-            raise next(each for each in accepted if isinstance(each, RoamcastError))
-        adding = node.control.subscribe_many(subscriber, queries, all_or_none=all_or_none)
-        done = await await_to_the_end(adding)
-        results = iter(done)
-        for each in accepted:
-            if isinstance(each, RoamcastError):
-                outcomes.append({"error": error_json(each)})
-            elif isinstance(is_new := next(results), RoamcastError):
-                outcomes.append({"id": each[0], "error": error_json(is_new)})
-            else:
-                outcomes.append({"id": each[0], "new": is_new})
+    rows = await parse_off_loop(body, lambda: read_rows(body, type_, "subscriptions", most))
+
+    def accept(chunk: Sequence[Row], first: int) -> list[AcceptedRow]:
+        return accept_rows(chunk, first, node.queries, node.limits, subscriber, key)
+
+    async def add(queries: NamedQueries, first: int) -> list[Outcome]:
+        outcomes = await await_to_the_end(node.control.subscribe_many(subscriber, queries, all_or_none=all_or_none))
         for id, query in queries[: max(0, _SHOWN - first)]:
             node.show_subscription(id, subscriber, query.body)
-    refused, added = sum("error" in each for each in outcomes), sum(each.get("new", False) for each in outcomes)
-    counts = {"added": added, "existing": len(outcomes) - added - refused, "refused": refused}
-    return _json({**counts, "subscriptions": outcomes})
+        return outcomes
+
+    return _json(await add_rows(rows, "subscriptions", accept, add, all_or_none=all_or_none))
 
 
 @router.delete("/{id}", status_code=204, responses=errors(404))

@@ -1,16 +1,20 @@
-"""Sources, subscribers and demand."""
+"""Sources, subscribers, gateways and demand."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import BaseModel, Field, RootModel
 
 from roamcast.node.http.schemas.base import Attributes, ResponseModel, Time
+from roamcast.node.http.schemas.errors import ErrorFields
 
-__all__ = ["DemandOut", "EntityOut", "MeOut", "PositionOut", "SourceOut", "SubscriberOut", "TokenOut", "WhereOut"]
+__all__ = [
+    "DemandOut", "EntityOut", "GatewayOut", "MeOut", "PositionOut", "RegisteredOut", "SourceOut", "SourcesOut",
+    "SubscriberOut", "TokenOut", "WhereOut",
+]  # fmt: skip
 
-Kind = Literal["source", "subscriber"]
+Kind = Literal["source", "subscriber", "gateway"]
 
 
 class SourceOut(ResponseModel):
@@ -18,6 +22,42 @@ class SourceOut(ResponseModel):
 
     id: str
     kind: Literal["source"] = "source"
+    token: str | None = Field(description="Returned only once. Keep it. Null for a source of a gateway.")
+    gateway: str | None = Field(default=None, description="The gateway that it belongs to.")
+
+
+class AddedSourceOut(ResponseModel):
+    """A source of a list."""
+
+    id: str
+    new: bool = Field(description="False if the gateway had this source already.")
+
+
+class RefusedSourceOut(BaseModel):
+    """A row of a list with which nothing was done."""
+
+    id: str = Field(default="", description="Absent if the row could not be read.")
+    error: ErrorFields
+
+
+class AddedSourcesOut(ResponseModel):
+    """What became of each source of a list, in the same order."""
+
+    added: int
+    existing: int
+    refused: int
+    sources: list[AddedSourceOut | RefusedSourceOut]
+
+
+class RegisteredOut(RootModel[AddedSourcesOut | SourceOut]):
+    """What became of a list, or a source that was registered before."""
+
+
+class GatewayOut(ResponseModel):
+    """A registered gateway."""
+
+    id: str
+    kind: Literal["gateway"] = "gateway"
     token: str = Field(description="Returned only once. Keep it.")
 
 
@@ -47,19 +87,28 @@ class PositionOut(ResponseModel):
 
 
 class EntityOut(ResponseModel):
-    """A source or a subscriber."""
+    """A source, a subscriber or a gateway."""
 
     id: str
     kind: Kind
     attributes: Attributes
     position: PositionOut | None
+    gateway: str | None = Field(default=None, description="The gateway that a source belongs to.")
+
+
+class SourcesOut(ResponseModel):
+    """Sources of a gateway, by id."""
+
+    sources: list[EntityOut]
+    more: bool = Field(description="Whether there are more after these.")
 
 
 class MeOut(EntityOut):
     """The caller."""
 
-    name: str | None = Field(default=None, description="The full name of a subscriber; null for a source.")
-    next_seq: int | None = Field(default=None, description="Number of a source's next event; null for a subscriber.")
+    name: str | None = Field(default=None, description="The full name of a subscriber; null for others.")
+    next_seq: int | None = Field(default=None, description="Number of a source's next event; null for others.")
+    sources: int | None = Field(default=None, description="How many sources a gateway has; null for others.")
 
 
 class WhereOut(EntityOut):
@@ -69,7 +118,11 @@ class WhereOut(EntityOut):
     count: int = Field(description="How many there are.")
 
 
-class DemandOut(ResponseModel):
-    """Whether a binding or subscription may use the events of the source."""
+class DemandOut(BaseModel):
+    """Whether a binding or subscription may use the events of the source, or of any source of the gateway."""
 
     demanded: bool
+    sources: dict[str, bool] | None = Field(
+        default=None,
+        description="The same for each source of a gateway; in a stream, for those that changed. Absent for a source.",
+    )

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from roamcast.node.http.schemas.base import ResponseModel
 
-__all__ = ["MovedOut", "NumbersOut", "PublishedOut"]
+__all__ = ["MovedOut", "NumbersBySourceOut", "NumbersOut", "PublishedOut", "SourceNumbersOut"]
 
 
-class PublishedOut(ResponseModel):
+class SourceNumbersOut(ResponseModel):
+    """The numbers of the first and the last event of a source."""
+
+    source: str
+    first_seq: int
+    last_seq: int
+
+
+class PublishedOut(BaseModel):
     """The events are durable."""
 
     accepted: int = Field(description="How many.")
-    first_seq: int
-    last_seq: int
+    first_seq: int = Field(description="Of the first event.")
+    last_seq: int = Field(description="Of the last event.")
+    sources: list[SourceNumbersOut] = Field(
+        default=[], description="Each source, in the order of their first events. Absent if there is only one."
+    )
 
 
 class NumbersOut(ResponseModel):
@@ -22,6 +33,12 @@ class NumbersOut(ResponseModel):
 
     first: int
     count: int
+
+
+class NumbersBySourceOut(ResponseModel):
+    """Reserved sequence numbers of each source."""
+
+    sources: dict[str, NumbersOut]
 
 
 class MovedOut(ResponseModel):

@@ -1,0 +1,1 @@
+"""`roamcast bench intake`."""
