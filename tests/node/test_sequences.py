@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from registries import apply, entity
 
-from roamcast.errors import InputError, NotFoundError
+from roamcast.errors import InputError, NotFoundError, StorageError
 from roamcast.lab.models.registry import MemoryRegistry
 from roamcast.node.schemas import HIGHEST_SEQ
 from roamcast.node.sequences import SequenceNumbers
@@ -116,5 +116,27 @@ def test_the_highest_number_is_the_last() -> None:
         with pytest.raises(InputError, match="source b has no sequence numbers left"):
             await take(numbers, [("a", 0), ("b", 0)])
         assert await take(numbers, [("a", 0)]) == [1]
+
+    asyncio.run(run())
+
+
+def test_numbers_are_not_given_out_before_their_bound_is_stored() -> None:
+    """Also if another request, which fails, has raised it in memory first."""
+
+    class Failing(CountingRegistry):
+        def raise_sequence_bounds(self, bounds: Mapping[str, int]) -> None:
+            if not self.raised:
+                self.raised.append(bounds)
+                raise StorageError("the disk is full")
+            super().raise_sequence_bounds(bounds)
+
+    registry = Failing()
+
+    async def run() -> None:
+        numbers = SequenceNumbers(registry)
+        with pytest.raises(StorageError):
+            await take(numbers, [("a", 0)] * 5)
+        taken = await take(numbers, [("a", 0)])
+        assert registry.sequence_bounds(["a"])["a"] > taken[0]
 
     asyncio.run(run())

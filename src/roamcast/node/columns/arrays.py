@@ -1,4 +1,4 @@
-"""Columns of Arrow arrays, of the types that `tables` lets pass. A null means that there is no value.
+"""Columns of Arrow arrays, of the types that request bodies may have. A null means that there is no value.
 
 TypeError, ValueError or OverflowError: at least one value is not plainly good.
 """
