@@ -25,6 +25,7 @@ from roamcast.journal.reader import is_link_name, open_journal
 from roamcast.journal.records import RECORD_SCHEMA
 from roamcast.pipeline.schemas import spark_schema
 from roamcast.pipeline.state.state_server import StateFetcher
+from roamcast.pipeline.tasks.memory import exclude_modules_from_collection
 
 __all__ = ["JournalSource"]
 
@@ -132,6 +133,7 @@ class JournalStreamReader(DataSourceStreamReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, OffsetRange):
             raise TypeError(f"expected an OffsetRange, not {partition!r}")
+        exclude_modules_from_collection()
         journal = self._journal if self._remote is None else self._remote
         yield from journal.read(partition.node, partition.after, partition.through)
 
