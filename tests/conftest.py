@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TESTS = Path(__file__).parent
+
+# Most of what tests allocate until all are collected stays. To look for garbage in it takes a tenth of their time.
+gc.disable()
 
 # No deadline: a test must not depend on the speed of the machine. `tests/support/profiles.py` scales these sizes.
 _ANY_SPEED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -72,6 +76,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if _group(item.nodeid) != fixture:
                 raise pytest.UsageError(f"{item.nodeid} uses {fixture}: add its file to _GROUPS in tests/conftest.py")
     items.sort(key=_rank)
+
+
+def pytest_collection_finish() -> None:
+    """Look for garbage from now on, but not in what there is by now."""
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
+    gc.enable()
 
 
 class _GroupsAndFiles(LoadScopeScheduling):
