@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +22,12 @@ TESTS = Path(__file__).parent
 
 # Most of what tests allocate until all are collected stays. To look for garbage in it takes a tenth of their time.
 gc.disable()
+
+# Files are in memory where there is room for them, which is a tenth of this. To a process that is killed it makes no
+# difference whether what it has written is on a disk, and tests would wait for thousands of syncs.
+_MEMORY_DISK = Path("/dev/shm")
+if "TMPDIR" not in os.environ and _MEMORY_DISK.is_dir() and shutil.disk_usage(_MEMORY_DISK).free > 2 << 30:
+    os.environ["TMPDIR"] = tempfile.tempdir = str(_MEMORY_DISK)
 
 # No deadline: a test must not depend on the speed of the machine. `tests/support/profiles.py` scales these sizes.
 _ANY_SPEED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
