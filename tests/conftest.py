@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +19,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TESTS = Path(__file__).parent
+
+# Most of what tests allocate until all are collected stays. To look for garbage in it takes a tenth of their time.
+gc.disable()
+
+# Files are in memory where there is room for them, which is a tenth of this. To a process that is killed it makes no
+# difference whether what it has written is on a disk, and tests would wait for thousands of syncs.
+_MEMORY_DISK = Path("/dev/shm")
+if "TMPDIR" not in os.environ and _MEMORY_DISK.is_dir() and shutil.disk_usage(_MEMORY_DISK).free > 2 << 30:
+    os.environ["TMPDIR"] = tempfile.tempdir = str(_MEMORY_DISK)
 
 # No deadline: a test must not depend on the speed of the machine. `tests/support/profiles.py` scales these sizes.
 _ANY_SPEED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -37,6 +49,7 @@ for _name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS", "SPARK_DAEMON_JAVA_OPT
 _GROUPS = {
     "spark": (
         "tests/spark/", "tests/pipeline/query/test_stream.py", "tests/pipeline/query/test_stream_partitioned.py",
+        "tests/pipeline/tasks/test_memory.py",
         "tests/cli/test_batch.py", "tests/cli/test_run_pipeline.py",
         "tests/e2e/test_conference.py", "tests/e2e/test_federation.py",
         "tests/e2e/test_relief.py", "tests/e2e/test_walk.py", "tests/docs/test_readme.py",
@@ -72,6 +85,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if _group(item.nodeid) != fixture:
                 raise pytest.UsageError(f"{item.nodeid} uses {fixture}: add its file to _GROUPS in tests/conftest.py")
     items.sort(key=_rank)
+
+
+def pytest_collection_finish() -> None:
+    """Look for garbage from now on, but not in what there is by now."""
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
+    gc.enable()
 
 
 class _GroupsAndFiles(LoadScopeScheduling):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import ssl
 import subprocess
 import sys
 from contextlib import aclosing, closing
@@ -215,6 +216,21 @@ def test_a_text_that_cannot_be_a_token_is_refused_and_not_shown(token: str) -> N
 def test_a_node_that_does_not_respond_is_named() -> None:
     with pytest.raises(UnavailableError, match=r"http://127\.0\.0\.1:9: the node does not respond"):
         Client("http://127.0.0.1:9", delays=()).me()
+
+
+def test_clients_share_the_certificates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loading them takes longer than everything else that a new client does."""
+    Client("https://node.test")
+    monkeypatch.setattr(ssl, "create_default_context", None)  # calling it would raise an error
+    Client("https://other.test")
+    AsyncClient("https://node.test")
+
+
+def test_the_environment_names_the_certificates_of_later_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    Client("https://node.test")
+    monkeypatch.setenv("SSL_CERT_FILE", "/no/such/file")
+    with pytest.raises(FileNotFoundError):
+        Client("https://node.test")
 
 
 def test_many_subscriptions_at_once(node: RunningNode) -> None:

@@ -85,7 +85,7 @@ def run_program(code: str) -> str:
     return line
 
 
-@pytest.mark.timeout(280)
+@pytest.mark.timeout(1_200)
 def test_the_tour_works(
     system: tuple[RunningNode, StreamingQuery], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

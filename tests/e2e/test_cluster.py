@@ -64,7 +64,7 @@ def letters_of(folder: Path, appends: Sequence[Sequence[Record]]) -> list[tuple[
     )
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1_200)
 def test_a_cluster_produces_the_letters_of_one_machine(
     cluster: StandaloneCluster, expected: list[tuple[str, int, str, str]], tmp_path: Path
 ) -> None:
@@ -84,7 +84,7 @@ def test_a_cluster_produces_the_letters_of_one_machine(
     assert cluster.has_fetched(other)
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1_200)
 def test_categories_are_merged_and_moved_while_processes_die(
     cluster: StandaloneCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,13 +20,13 @@ from roamcast.lab.scenarios.conference import Conference
 from roamcast.lab.scenarios.room import OFF_STAGE, ON_STAGE, SENSORS, TRACK, Point, Sensor
 from roamcast.model import global_name, split_name
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1_200)]
 
 RETRIES = (0.1, 0.2, 0.4, 0.8, 1.6, 3.0, 5.0, 5.0, 10.0)
 SILENCE = 3.0  # seconds without a word after which a node counts as dead
 CHECK_INTERVAL = 0.5  # seconds between two checks for that; the documented limit is the sum of both
 BUSY = 1.5  # tolerance for a machine that also runs other processes
-LIMIT = 30.0
+LIMIT = 240.0
 STEPS = [TRACK.at(metres) for metres in range(0, round(TRACK.length), 3)]
 BESIDE_B7 = (12.3, 2.4)
 SUBSCRIPTIONS = {"a": ON_STAGE, "b": OFF_STAGE}
@@ -171,7 +171,7 @@ def test_the_speaker_follows_the_nearest_sensor_of_all_nodes(
         room.wait_for_binding("b", first)
         room.publish("b", first)
 
-        until(room.is_delivered, 60, "the last letter")
+        until(room.is_delivered, LIMIT, "the last letter")
         letters = room.letters()
         assert by_subscription(letters) == room.expected
         assert [letter for letter in letters if not is_explained(letter, room.speaker)] == []

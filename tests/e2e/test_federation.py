@@ -14,7 +14,7 @@ from streams import running_stream
 
 from roamcast.client import Client, Letter
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1_200)]
 
 
 NEAREST = "Select Where &context = noise and &location in nearest"

@@ -19,7 +19,7 @@ from typing import IO, Any
 
 import pytest
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3_000)]
 
 DRIVER = Path(__file__).parents[1] / "support" / "hosts_driver.py"
 PEERS, DRIVERS = "10.77.0", "10.78.0"
@@ -139,7 +139,7 @@ class Host:
         return done.stdout if done.returncode == 0 else ""
 
     def wait(self) -> None:
-        end = time.monotonic() + 60
+        end = time.monotonic() + 240
         while not self.ask("/healthz/ready"):
             if time.monotonic() > end:
                 raise TimeoutError(f"{self.name} does not start")
@@ -244,7 +244,7 @@ def run_phase(phase: Phase, hosts: Mapping[str, Host], folder: Path, opened: Exi
         disturb(network, hosts[name], fault, draw)
         wait_for_steps(folder / "steps", len(phase.hosts))
     (folder / "over").touch()
-    driver.wait(400)
+    driver.wait(1_200)
     assert driver.returncode == 0, log.read_text()[-3000:]
     check(phase, *(json.loads((folder / f"{name}.json").read_text()) for name in ("counts", "verdicts")))
 

@@ -14,7 +14,10 @@ import pytest
 
 from roamcast.lab.bench.processes import Process, answers, free_port, until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1_200)]
+
+
+LIMIT = 240.0  # seconds; only a machine that is very slow or busy comes near it
 
 
 class Family(NamedTuple):
@@ -65,7 +68,7 @@ def roamcast_up(data: Path, url: str) -> Iterator[Family]:
     """Run `roamcast up`. At the end no process of it is left, whatever happened."""
     port = url.rpartition(":")[2]
     process = Process(
-        ["up", "--port", port, "--data", str(data)], data.with_suffix(".log"), lambda _: answers(url), limit=90
+        ["up", "--port", port, "--data", str(data)], data.with_suffix(".log"), lambda _: answers(url), limit=LIMIT
     )
     family = Family(process, {})
     try:
@@ -93,12 +96,12 @@ def test_up_delivers_letters_restarts_its_pipeline_and_stops(tmp_path: Path) -> 
     """Letters of the scenario arrive, a killed pipeline is restarted and continues, and SIGTERM ends with code 0."""
     url = f"http://127.0.0.1:{free_port()}"
     with roamcast_up(tmp_path / "data", url) as family, httpx.Client(base_url=url, timeout=10.0) as http:
-        until(lambda: letters_delivered(http) > 0, 45, "the first letters")
+        until(lambda: letters_delivered(http) > 0, LIMIT, "the first letters")
         killed = family.pipeline()
         os.kill(killed, signal.SIGKILL)
         letters, batch = letters_delivered(http), last_batch(http)
-        until(lambda: letters_delivered(http) > letters, 60, "letters after the pipeline was killed")
-        until(lambda: last_batch(http) > batch, 60, "batches after the pipeline was killed")
+        until(lambda: letters_delivered(http) > letters, LIMIT, "letters after the pipeline was killed")
+        until(lambda: last_batch(http) > batch, LIMIT, "batches after the pipeline was killed")
         assert family.pipeline() != killed
         assert family.process.stop() == 0
-        until(lambda: not family.left(), 15, "all that it started to end")
+        until(lambda: not family.left(), LIMIT, "all that it started to end")

@@ -13,7 +13,7 @@ from streams import running_stream
 from roamcast.client import Client, Letter
 from roamcast.lab.bench.processes import free_port, node, pipeline, until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1_200)]
 
 RETRIES = (0.1, 0.2, 0.4, 0.8, 1.6, 3.0, 5.0, 5.0, 10.0)
 
@@ -73,7 +73,7 @@ def test_letters_follow_the_walker(spark: SparkSession, tmp_path: Path) -> None:
         # Letters arrive in order: after the last one, no surplus letter can be on its way.
         last = sensors["t2"].publish({"readings": {"temperature": 1.0}}).last_seq
         expected["everything"].append(f"t2:{last}")
-        until(lambda: f"t2:{last}" in received(walker), 60, "the last letter")
+        until(lambda: f"t2:{last}" in received(walker), 240, "the last letter")
         letters = walker.pull(limit=1000)
         assert by_subscription(letters) == expected
         assert all(letter.why for letter in letters)

@@ -38,7 +38,7 @@ from roamcast import Client, ElsewhereError, NotFoundError, RoamcastError, Unava
 
 T = TypeVar("T")
 
-LIMIT = 240.0  # seconds to wait for anything
+LIMIT = 600.0  # seconds to wait for anything
 ROAMERS = 3  # of each domain
 EVERYWHERE: Box = (-1, 49, 99, 51)
 RADIUS = 30_000  # metres around a walker: a post, but not the next one

@@ -27,6 +27,7 @@ from roamcast.match.index.rows import index_rows
 from roamcast.match.port import Events, Subscriptions
 from roamcast.pipeline.schemas import spark_schema
 from roamcast.pipeline.state.index_state import open_index
+from roamcast.pipeline.tasks.memory import exclude_modules_from_collection
 from roamcast.space import GEOGRAPHIC, Space
 from roamcast.spark.file_formats import plan_blocks
 from roamcast.spark.file_rows import EVENTS, SUBSCRIPTIONS
@@ -121,6 +122,7 @@ def _match_points(
     files: _IndexFiles, opener: IndexOpener
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        exclude_modules_from_collection()
         subscription_ids = pa.ipc.open_file(pa.memory_map(str(files.ids))).read_all()["subscription_id"]
         index = opener(files.folder, files.stack)
         for events in batches:

@@ -15,6 +15,7 @@ from pyspark.sql import functions as f
 
 from roamcast.errors import InputError
 from roamcast.pipeline.schemas import spark_schema
+from roamcast.pipeline.tasks.memory import exclude_modules_from_collection
 from roamcast.space import GEOGRAPHIC, Space
 from roamcast.spark.file_formats import BLOCK_BYTES, FileBlock, plan_blocks, read_block
 from roamcast.spark.file_rows import EVENTS, SUBSCRIPTIONS, FileLayout, quote_value
@@ -112,6 +113,7 @@ def _checker(
     blocks: Sequence[FileBlock], layout: FileLayout, space: Space
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        exclude_modules_from_collection()
         for block in _block_numbers(batches):
             for rows, columns, problems in read_block(blocks[block], layout, space):
                 numbers = pa.array(np.full(len(rows), block, np.int32))
@@ -125,6 +127,7 @@ def _reader(
     blocks: Sequence[FileBlock], layout: FileLayout, space: Space, dropped: _DroppedRows
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        exclude_modules_from_collection()
         for block in _block_numbers(batches):
             for rows, columns, problems in read_block(blocks[block], layout, space):
                 good = np.array([problem is None for problem in problems], np.bool_)

@@ -22,6 +22,7 @@ from roamcast.pipeline.state.lookups import EndLimits, Integers, KeyRows, TableL
 from roamcast.pipeline.state.parts import RESTORE_HINT
 from roamcast.pipeline.tasks.context import MatchContext, OpenContext
 from roamcast.pipeline.tasks.event_columns import EventColumns, satisfy_on, satisfy_subscriptions
+from roamcast.pipeline.tasks.memory import exclude_modules_from_collection
 
 __all__ = [
     "events_to_json", "find_by_handle", "in_first_row", "is_complete", "match_bindings", "match_records",
@@ -37,6 +38,7 @@ def match_records(context: MatchContext) -> Callable[[Iterator[pa.RecordBatch]],
     """Return a function for mapInArrow: it takes records, and returns a row of MATCHED_SCHEMA for each event."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        exclude_modules_from_collection()
         opened = context.open()
         for records in batches:
             yield _match_batch(add_home_column(records.filter(are_events(records["kind"]))), opened, context)

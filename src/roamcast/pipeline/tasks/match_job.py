@@ -33,6 +33,7 @@ from roamcast.pipeline.tasks.match import (
     match_subscriptions,
     to_lists,
 )
+from roamcast.pipeline.tasks.memory import exclude_modules_from_collection
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -119,6 +120,7 @@ def route_events(context: MatchContext) -> Callable[[Batches], Batches]:
     routing = context.for_routing()
 
     def run(batches: Batches) -> Batches:
+        exclude_modules_from_collection()
         router = routing.open().router
         for records in batches:
             events = add_home_column(records.filter(pc.is_in(records["kind"], _MATCHED_KINDS)))
@@ -140,6 +142,7 @@ def match_shards(context: MatchContext) -> Callable[[Batches], Batches]:
     shards: tuple[Shard, ...] = context.sharded.shards if context.sharded else ()
 
     def run(batches: Batches) -> Batches:
+        exclude_modules_from_collection()
         for events in batches:
             for worker in pc.unique(events["worker"]).to_pylist():
                 mine = events.filter(pc.equal(events["worker"], worker))

@@ -14,7 +14,7 @@ from roamcast.lab.bench.federation.bench import bench_federation
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.timeout(1_200)]
 
 
 def test_events_between_domains_make_the_same_letters(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,18 +15,30 @@ from roamcast.pipeline.query.session import worker_path
 ARCHIVE = Path(pyspark.__file__).parent / "python" / "lib" / "pyspark.zip"
 
 
-def run(*path: Path, code: str = "from importlib.util import find_spec; print(find_spec('pyspark').origin)") -> str:
+def run(
+    *path: Path,
+    code: str = "from importlib.util import find_spec; print(find_spec('pyspark').origin)",
+    python: str | Path = sys.executable,
+) -> str:
     """What a process prints that Spark starts with this path."""
     environment = {
         "PYTHONPATH": os.pathsep.join([*map(str, path[:1]), worker_path(os.pathsep.join(map(str, path[1:])))])
     }
-    command = [sys.executable, "-c", code]
+    command = [python, "-c", code]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def test_pyspark_is_imported_from_its_folder() -> None:
     """Not from the zip file in it, which comes first on the path."""
     assert run(ARCHIVE) == pyspark.__file__
+
+
+def test_the_environment_may_be_a_link(tmp_path: Path) -> None:
+    """Spark resolves it, Python does not."""
+    link = tmp_path / "environment"
+    link.symlink_to(sys.prefix)
+    resolved = Path(os.path.realpath(ARCHIVE))
+    assert run(resolved, python=link / "bin" / "python").startswith(str(link))
 
 
 def test_an_archive_of_another_spark_is_kept(tmp_path: Path) -> None:

@@ -17,10 +17,11 @@ from importlib.util import module_from_spec
 
 def _is_copy_of_installed(entry: str) -> bool:
     """Whether it is pyspark/python/lib/*.zip or pyspark/jars/*.jar of a folder that is on the path."""
-    package = entry.partition(f"{os.sep}pyspark{os.sep}")[0]
-    return entry.endswith((".zip", ".jar")) and package in sys.path and package != entry
+    package = os.path.realpath(entry.partition(f"{os.sep}pyspark{os.sep}")[0])
+    return entry.endswith((".zip", ".jar")) and package in _folders and package != os.path.realpath(entry)
 
 
+_folders = {os.path.realpath(entry) for entry in sys.path}  # the environment may be a link, which Spark resolves
 _here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - pathlib takes longer to import
 sys.path[:] = [entry for entry in sys.path if entry != _here and not _is_copy_of_installed(entry)]
 
