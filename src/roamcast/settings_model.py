@@ -31,6 +31,9 @@ class NodeLimits(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     body: PositiveInt = Field(default=8 * 1024 * 1024, description="Bytes in a request body.")
+    decoded: PositiveInt = Field(
+        default=64 * 1024 * 1024, description="Bytes of an Arrow or Parquet body when it is decoded."
+    )
     anonymous_body: PositiveInt = Field(
         default=256 * 1024,
         description="Bytes in the body of a registration, an arrival or a bulk pull that is sent without a token.",
