@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from roamcast.errors import InputError, RoamcastError
-from roamcast.node.http.arrow_bodies import ARROW_FILE, ARROW_STREAM, NUMBER, NUMBERS, TEXT, TEXTS, read_table
+from roamcast.node.http.arrow_bodies import (
+    ARROW_FILE,
+    ARROW_STREAM,
+    NUMBER,
+    NUMBERS,
+    PARQUET,
+    TEXT,
+    TEXTS,
+    read_table,
+)
 from roamcast.node.http.errors import BodyTooLargeError
 from roamcast.node.http.ipc_size import ipc_size
 from roamcast.node.validation_errors import MalformedError
@@ -28,6 +39,12 @@ def ipc_body(table: pa.Table, media_type: str = ARROW_STREAM, compression: str |
         writer.write_table(table, max_chunksize=rows)
     content: bytes = sink.getvalue().to_pybytes()
     return content
+
+
+def parquet_body(table: pa.Table, **options: Any) -> bytes:
+    file = io.BytesIO()
+    pq.write_table(table, file, **options)
+    return file.getvalue()
 
 
 def read(body: bytes, media_type: str = ARROW_STREAM, most: int = 100, most_bytes: int = MIB) -> pa.Table:
@@ -132,37 +149,86 @@ def test_texts_are_utf8() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"id": "a"}', b"\xff" * 100, b"ARROW1\0\0"])
-@pytest.mark.parametrize("media_type", [ARROW_STREAM, ARROW_FILE])
+@pytest.mark.parametrize("media_type", [ARROW_STREAM, ARROW_FILE, PARQUET])
 def test_other_bodies_are_refused(body: bytes, media_type: str) -> None:
     with pytest.raises(InputError):
         read(body, media_type)
 
 
+PARQUET_OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"compression": "zstd", "data_page_version": "2.0"},
+    {"row_group_size": 2},
+    {"use_dictionary": False, "compression": "none"},
+    {"data_page_size": 1, "write_page_index": True},
+]
+ROWS = table_of(
+    {
+        "id": pa.array(["a", None, "b"]).dictionary_encode(),
+        "terms": [["a"], None, ["b", "c"]],
+        "box": [[1.0, 2.0], [], None],
+    }
+)
 WHOLE = [
-    ipc_body(
-        table_of({
-            "id": pa.array(["a", None, "b"]).dictionary_encode(),
-            "terms": [["a"], None, ["b", "c"]],
-            "box": [[1.0, 2.0], [], None],
-        }),
-        compression=compression,
-    )
-    for compression in (None, "lz4", "zstd")
-]  # fmt: skip
+    *((ARROW_STREAM, ipc_body(ROWS, compression=compression)) for compression in (None, "lz4", "zstd")),
+    *((PARQUET, parquet_body(ROWS, **options)) for options in PARQUET_OPTIONS),
+]
+
+
+@pytest.mark.parametrize("options", PARQUET_OPTIONS, ids=str)
+def test_parquet_is_read(options: dict[str, Any]) -> None:
+    assert read(parquet_body(ROWS, **options), PARQUET).to_pylist() == ROWS.to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("rows", "options"),
+    [
+        ({"id": ["a" * MIB] * 2}, {"use_dictionary": False, "compression": "zstd"}),
+        ({"id": ["a" * (MIB // 50)] * 60}, {}),
+        ({"terms": [["a"] * MIB]}, {}),
+        ({"terms": [["a" * (MIB // 50)] * 60]}, {}),
+    ],
+    ids=["compressed", "dictionary", "run", "dictionary in a list"],
+)
+def test_a_small_parquet_body_is_not_decoded_beyond_the_limit(rows: Mapping[str, Any], options: Any) -> None:
+    body = parquet_body(table_of(rows), **options)
+    assert len(body) < MIB // 10
+    before = pa.total_allocated_bytes()
+    with pytest.raises(BodyTooLargeError, match="when it is decoded"):
+        read(body, PARQUET)
+    assert pa.total_allocated_bytes() - before < MIB // 2
+
+
+def test_prefixes_that_repeat_are_refused() -> None:
+    """Their size is not known before they are decoded."""
+    body = parquet_body(table_of({"id": ["a" * 1_000] * 10}), use_dictionary=False, column_encoding="DELTA_BYTE_ARRAY")
+    with pytest.raises(MalformedError, match="DELTA_BYTE_ARRAY"):
+        read(body, PARQUET)
+
+
+def test_a_dictionary_that_became_too_large_is_read() -> None:
+    """The writer stores the other texts as they are."""
+    rows = table_of({"terms": [[f"{number:0>100}"] for number in range(100)]})
+    body = parquet_body(rows, dictionary_pagesize_limit=1_000, data_page_size=100, write_batch_size=10)
+    assert read(body, PARQUET).to_pylist() == rows.to_pylist()
 
 
 @given(st.sampled_from(WHOLE), st.lists(st.tuples(st.integers(0), st.integers(0, 255)), max_size=4), st.integers(0))
-def test_damaged_bodies_are_read_or_refused(body: bytes, changes: list[tuple[int, int]], length: int) -> None:
+def test_damaged_bodies_are_read_or_refused(
+    whole: tuple[str, bytes], changes: list[tuple[int, int]], length: int
+) -> None:
     """Never anything else, and never more than the limits."""
+    media_type, body = whole
     damaged = bytearray(body)
     for at, byte in changes:
         damaged[at % len(body)] = byte
+    cut = length % 4 == 0
     try:
-        table = read(bytes(damaged[: 1 + length % len(body)]), most=10, most_bytes=10_000)
+        table = read(bytes(damaged[: 1 + length % len(body)] if cut else damaged), media_type, 10, 30_000)
     except RoamcastError:
         return
     assert 0 < len(table.to_pylist()) <= 10
-    assert table.nbytes <= 10_000
+    assert table.nbytes <= 30_000
 
 
 @given(st.lists(st.one_of(st.none(), st.lists(st.text(max_size=3), max_size=3)), min_size=1), st.integers(1, 5))

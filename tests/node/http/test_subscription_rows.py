@@ -102,7 +102,8 @@ def test_simple_rows_take_the_short_way() -> None:
 def test_lines_and_lists_have_the_same_rows() -> None:
     values = [{"terms": ["a"]}, {"terms": ["b"]}]
     lines = b"\n".join(map(orjson.dumps, values)) + b"\n\n"
-    assert list(map(read_json, read_rows(lines, NDJSON, 2))) == read_rows(orjson.dumps(values), "", 2) == values
+    from_lines, from_list = read_rows(lines, NDJSON, 2, 1_000), read_rows(orjson.dumps(values), "", 2, 1_000)
+    assert list(map(read_json, from_lines)) == from_list == values
 
 
 @pytest.mark.parametrize(
@@ -110,12 +111,12 @@ def test_lines_and_lists_have_the_same_rows() -> None:
 )
 def test_the_number_of_rows_is_limited(body: bytes, media_type: str) -> None:
     with pytest.raises(InputError, match="subscriptions in one request"):
-        read_rows(body, media_type, 2)
+        read_rows(body, media_type, 2, 1_000)
 
 
 def test_a_list_that_is_not_json_is_refused() -> None:
     with pytest.raises(InputError, match="not JSON"):
-        read_rows(b"[1", "", 2)
+        read_rows(b"[1", "", 2, 1_000)
 
 
 def test_errors_name_the_row() -> None:

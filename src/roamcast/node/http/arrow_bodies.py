@@ -13,20 +13,23 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from roamcast.errors import InputError
 from roamcast.node.http.errors import BodyTooLargeError
 from roamcast.node.http.ipc_size import TableSize, ipc_size
+from roamcast.node.http.parquet_size import parquet_size
 from roamcast.node.validation_errors import MalformedError, known_names, list_length_error
 
 __all__ = [
-    "ARROW_FILE", "ARROW_STREAM", "BOOLEAN", "NUMBER", "NUMBERS", "TABLE_TYPES", "TEXT", "TEXTS", "ColumnKind",
-    "is_list", "is_number", "is_text", "read_table",
+    "ARROW_FILE", "ARROW_STREAM", "BOOLEAN", "NUMBER", "NUMBERS", "PARQUET", "TABLE_TYPES", "TEXT", "TEXTS",
+    "ColumnKind", "describe_columns", "is_list", "is_number", "is_text", "read_table",
 ]  # fmt: skip
 
 ARROW_STREAM: Final = "application/vnd.apache.arrow.stream"
 ARROW_FILE: Final = "application/vnd.apache.arrow.file"
-TABLE_TYPES: Final = frozenset({ARROW_STREAM, ARROW_FILE})
+PARQUET: Final = "application/vnd.apache.parquet"
+TABLE_TYPES: Final = frozenset({ARROW_STREAM, ARROW_FILE, PARQUET})
 """Media types of bodies that `read_table` reads."""
 
 _FILE_START: Final = b"ARROW1\0\0"
@@ -39,13 +42,19 @@ class ColumnKind(NamedTuple):
     accepts: Callable[[pa.DataType], bool]
 
 
+def describe_columns(columns: Mapping[str, ColumnKind]) -> str:
+    """For the OpenAPI document."""
+    listed = "; ".join(f"`{name}`, {kind.expected}" for name, kind in columns.items())
+    return f"A table. Columns, each of which may be missing: {listed}. A null is a field that is not there."
+
+
 def is_text(kind: pa.DataType) -> bool:
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
 def is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+    return bool(pa.types.is_integer(kind) or pa.types.is_float32(kind) or pa.types.is_float64(kind))
 
 
 def is_list(kind: pa.DataType) -> bool:
@@ -65,6 +74,42 @@ NUMBERS: Final = ColumnKind(
 BOOLEAN: Final = ColumnKind("a boolean", pa.types.is_boolean)
 
 
+class _Limits(NamedTuple):
+    columns: Mapping[str, ColumnKind]
+    name: str
+    most: int
+    most_bytes: int
+
+    def check_size(self, size: TableSize) -> None:
+        self.check_rows(size.rows)
+        self.check_bytes(size.bytes)
+
+    def check_rows(self, count: int) -> None:
+        if not 0 < count <= self.most:
+            raise list_length_error(count, self.name, self.most)
+
+    def check_bytes(self, size: int) -> None:
+        if size > self.most_bytes:
+            raise BodyTooLargeError(
+                f"the body has {size} bytes when it is decoded; at most {self.most_bytes} are allowed",
+                where="body",
+                hint="split the request",
+            )
+
+    def check_columns(self, schema: pa.Schema) -> None:
+        if not schema.names:
+            raise InputError("the table has no columns", where="body", hint=known_names("", self.columns))
+        for field in schema:
+            kind = self.columns.get(field.name)
+            if kind is None:
+                hint = known_names(field.name, self.columns)
+                raise InputError(f"unknown column {field.name!r}", where="body", hint=hint)
+            if schema.names.count(field.name) > 1:
+                raise InputError("this column is there twice", where=field.name, hint="send it once")
+            if not kind.accepts(field.type) and not pa.types.is_null(field.type):
+                raise InputError(f"the column is {field.type}", where=field.name, hint=f"send {kind.expected}")
+
+
 def read_table(
     body: bytes, media_type: str, columns: Mapping[str, ColumnKind], name: str, most: int, most_bytes: int
 ) -> pa.Table:
@@ -75,47 +120,42 @@ def read_table(
 
     Raises MalformedError if the body is damaged, InputError for columns, BodyTooLargeError.
     """
-    stream = memoryview(body)
-    if media_type == ARROW_FILE:  # a stream, and an index of its batches
-        if body[: len(_FILE_START)] != _FILE_START:
-            raise _malformed("it is not an IPC file")
-        stream = stream[len(_FILE_START) :]
+    what, read = ("a Parquet file", _read_parquet) if media_type == PARQUET else ("an Arrow IPC body", _read_ipc)
+    limits = _Limits(columns, name, most, most_bytes)
     try:
-        _check_size(ipc_size(stream), name, most, most_bytes)
-        with pa.ipc.open_stream(pa.py_buffer(stream)) as reader:
-            _check_columns(reader.schema, columns)
-            return _with_plain_texts(reader.read_all(), most_bytes)
+        table = _with_plain_texts(read(memoryview(body), media_type, limits), limits)
     except (ValueError, OSError, pa.ArrowException) as error:
-        raise _malformed(_first_line(error)) from None
+        message = f"not {what}: {_first_line(error)}"
+        raise MalformedError(message, where="body", hint="send what Content-Type says") from None
+    limits.check_rows(table.num_rows)  # columns may be longer than their batch says
+    return table
 
 
-def _check_size(size: TableSize, name: str, most: int, most_bytes: int) -> None:
-    if not 0 < size.rows <= most:
-        raise list_length_error(size.rows, name, most)
-    _check_bytes(size.bytes, most_bytes)
+def _read_ipc(body: memoryview, media_type: str, limits: _Limits) -> pa.Table:
+    if media_type == ARROW_FILE:  # a stream, and an index of its batches
+        if bytes(body[: len(_FILE_START)]) != _FILE_START:
+            raise ValueError("it does not begin as an IPC file")
+        body = body[len(_FILE_START) :]
+    limits.check_size(ipc_size(body))
+    with pa.ipc.open_stream(pa.py_buffer(body)) as reader:
+        limits.check_columns(reader.schema)
+        return reader.read_all()
 
 
-def _check_bytes(size: int, most_bytes: int) -> None:
-    if size > most_bytes:
-        raise BodyTooLargeError(
-            f"the body has {size} bytes when it is decoded; at most {most_bytes} are allowed",
-            where="body",
-            hint="split the request",
-        )
+def _read_parquet(body: memoryview, media_type: str, limits: _Limits) -> pa.Table:
+    limits.check_size(parquet_size(body))
+    content = pa.py_buffer(body)
+    schema = pq.ParquetFile(pa.BufferReader(content)).schema
+    leaves = map(schema.column, range(len(schema)))
+    # Texts stay as they are stored, once for many values, until their size is known.
+    texts = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
+    with pq.ParquetFile(pa.BufferReader(content), read_dictionary=texts) as file:
+        limits.check_columns(file.schema_arrow)
+        groups = [file.read_row_group(group, use_threads=False) for group in range(file.num_row_groups)]
+    return pa.concat_tables(groups)
 
 
-def _check_columns(schema: pa.Schema, columns: Mapping[str, ColumnKind]) -> None:
-    for field in schema:
-        kind = columns.get(field.name)
-        if kind is None:
-            raise InputError(f"unknown column {field.name!r}", where="body", hint=known_names(field.name, columns))
-        if schema.names.count(field.name) > 1:
-            raise InputError("this column is there twice", where=field.name, hint="send it once")
-        if not kind.accepts(field.type) and not pa.types.is_null(field.type):
-            raise InputError(f"the column is {field.type}", where=field.name, hint=f"send {kind.expected}")
-
-
-def _with_plain_texts(table: pa.Table, most_bytes: int) -> pa.Table:
+def _with_plain_texts(table: pa.Table, limits: _Limits) -> pa.Table:
     size = 0
     columns = []
     for name, column in zip(table.schema.names, table.columns, strict=True):
@@ -128,7 +168,7 @@ def _with_plain_texts(table: pa.Table, most_bytes: int) -> pa.Table:
                 message = f"the column is damaged: {_first_line(error)}"
                 raise MalformedError(message, where=name, hint="strings are UTF-8") from None
             size += _repeated_bytes(chunk)
-            _check_bytes(size, most_bytes)
+            limits.check_bytes(size)
             chunks.append(chunk if chunk.type == plain else chunk.cast(plain))
         columns.append(pa.chunked_array(chunks, plain))
     return pa.table(columns, names=table.schema.names)
@@ -168,11 +208,6 @@ def _text_lengths(texts: pa.Array) -> npt.NDArray[np.int64]:
         lengths[texts.is_null().to_numpy(zero_copy_only=False)] = 0
         return lengths
     return np.asarray(pc.binary_length(texts).fill_null(0), np.int64)
-
-
-def _malformed(problem: str) -> MalformedError:
-    hint = "write it with pyarrow.ipc.new_stream or pyarrow.ipc.new_file"
-    return MalformedError(f"not an Arrow IPC body: {problem}", where="body", hint=hint)
 
 
 def _first_line(error: Exception) -> str:

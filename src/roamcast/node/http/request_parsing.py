@@ -6,7 +6,7 @@ holds up the others.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Annotated, Any, Final, Generic, TypeVar
 
@@ -45,11 +45,18 @@ class BodyParser(Generic[T]):
             "requestBody": {"required": True, "content": {"application/json": {"schema": self._schema()}}}
         }
 
-    def openapi_with(self, media_type: str) -> dict[str, Any]:
-        """As `openapi`, if the body may also be lines, each with one value."""
-        lines = {media_type: {"schema": {"type": "string", "description": "One JSON value in each line."}}}
+    def openapi_with(self, lines: str, tables: Mapping[str, str]) -> dict[str, Any]:
+        """As `openapi`, if the body may also be lines, each with one value; or a table, with a description."""
+        binary = {
+            kind: {"schema": {"type": "string", "format": "binary", "description": tables[kind]}} for kind in tables
+        }
         body = self.openapi["requestBody"]
-        return {"requestBody": {**body, "content": {**body["content"], **lines}}}
+        content = {
+            **body["content"],
+            lines: {"schema": {"type": "string", "description": "One JSON value in each line."}},
+            **binary,
+        }
+        return {"requestBody": {**body, "content": content}}
 
     async def read(self, request: Request, node: Node) -> T:
         """Read the body and parse one value."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable
 from math import isfinite
 from typing import Any, Final
 
@@ -17,21 +17,27 @@ import orjson
 from roamcast.errors import InputError, RoamcastError
 from roamcast.model import Box
 from roamcast.node.control.queries import AcceptedQuery, Queries
+from roamcast.node.http.arrow_bodies import TABLE_TYPES, describe_columns
 from roamcast.node.http.request_parsing import BodyParser
+from roamcast.node.http.subscription_tables import SUBSCRIPTION_COLUMNS, TableRows, read_subscription_table
 from roamcast.node.schemas import SubscriptionIn
 from roamcast.node.validation_errors import MalformedError, list_length_error
 from roamcast.settings_model import NodeLimits
 from roamcast.validation import ID
 
 __all__ = [
-    "NDJSON", "SUBSCRIPTION", "SUBSCRIPTIONS_OPENAPI", "AcceptedRow", "accept_rows", "new_id", "read_json",
-    "read_row", "read_rows", "read_simple",
+    "BULK_TYPES", "NDJSON", "SUBSCRIPTION", "SUBSCRIPTIONS_OPENAPI", "AcceptedRow", "accept_rows", "new_id",
+    "read_json", "read_row", "read_rows", "read_simple",
 ]  # fmt: skip
 
 NDJSON: Final = "application/x-ndjson"
 SUBSCRIPTION: Final = BodyParser(SubscriptionIn)
-SUBSCRIPTIONS_OPENAPI: Final = BodyParser(SubscriptionIn, bulk="subscriptions").openapi_with(NDJSON)
-"""One subscription, a list, or lines."""
+BULK_TYPES: Final = frozenset({NDJSON, *TABLE_TYPES})
+"""Media types of bodies that are always several subscriptions."""
+SUBSCRIPTIONS_OPENAPI: Final = BodyParser(SubscriptionIn, bulk="subscriptions").openapi_with(
+    NDJSON, dict.fromkeys(sorted(TABLE_TYPES), describe_columns(SUBSCRIPTION_COLUMNS))
+)
+"""One subscription, a list, lines, or a table."""
 
 _ID: Final = re.compile(ID)
 _SIMPLE: Final = frozenset({"id", "box", "terms"})
@@ -45,8 +51,13 @@ AcceptedRow = tuple[str, AcceptedQuery] | RoamcastError
 """The id and the query of a subscription, or why it is refused."""
 
 
-def read_rows(body: bytes, media_type: str, most: int) -> list[Row]:
-    """The rows of a JSON list, or of lines. Raises InputError if there are none or more than `most`."""
+def read_rows(body: bytes, media_type: str, most: int, most_bytes: int) -> list[Row] | TableRows:
+    """The rows of a JSON list, of lines, or of a table of at most `most_bytes` when it is decoded.
+
+    Raises InputError if there are none or more than `most`.
+    """
+    if media_type in TABLE_TYPES:
+        return read_subscription_table(body, media_type, most, most_bytes)
     rows: list[Row]
     if media_type == NDJSON:
         rows = [line for line in body.split(b"\n") if line.strip()]
@@ -68,7 +79,7 @@ def read_json(body: bytes) -> Row:
 
 
 def accept_rows(
-    rows: Sequence[Row], first: int, queries: Queries, limits: NodeLimits, subscriber: str, key: str | None
+    rows: Iterable[Row], first: int, queries: Queries, limits: NodeLimits, subscriber: str, key: str | None
 ) -> list[AcceptedRow]:
     """Read each of these rows, which begin with number `first`. For the `key` see `new_id`."""
     accepted: list[AcceptedRow] = []

@@ -21,7 +21,7 @@ from roamcast.node.http.dependencies import Subscriber, SubscriberOrOperator, Th
 from roamcast.node.http.errors import error_json
 from roamcast.node.http.home_route import HomeRoute
 from roamcast.node.http.openapi import errors
-from roamcast.node.http.request_parsing import BodyParser, parse_off_loop, read_bytes
+from roamcast.node.http.request_parsing import BodyParser, read_bytes
 from roamcast.node.http.schemas.subscriptions import (
     AddedOut,
     BindingsOut,
@@ -33,7 +33,7 @@ from roamcast.node.http.schemas.subscriptions import (
     SubscriptionsOut,
 )
 from roamcast.node.http.subscription_rows import (
-    NDJSON,
+    BULK_TYPES,
     SUBSCRIPTION,
     SUBSCRIPTIONS_OPENAPI,
     accept_rows,
@@ -82,17 +82,17 @@ async def add_subscriptions(
     The subscription applies to every event published after the response. Adding the same subscription under the same id
     again returns 200; 409 if another one has the id.
 
-    A JSON list, or NDJSON (`application/x-ndjson`: one subscription in each line), adds many. The response has the
-    number `added`, of those that exist already (`existing`) and of `refused` ones, and in `subscriptions`, in the same
-    order, each `id` and whether it is `new`, or an `error`. Each is added or refused on its own. With `all_or_none`
-    nothing is added if one is refused; such a list is limited to one append to the journal.
+    A JSON list, NDJSON (`application/x-ndjson`: one subscription in each line), or a table in Arrow or Parquet adds
+    many. The response has the number `added`, of those that exist already (`existing`) and of `refused` ones, and in
+    `subscriptions`, in the same order, each `id` and whether it is `new`, or an `error`. Each is added or refused on
+    its own. With `all_or_none` nothing is added if one is refused; then the limit is one append to the journal.
 
     Send ids, or an `idempotency_key`, to be able to repeat a request. With a key, rows without an id get the same ids
     in each request with the same key and rows in the same order.
     """
     body = await read_bytes(request, node)
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media_type == NDJSON or body.lstrip()[:1] == b"[":
+    if media_type in BULK_TYPES or body.lstrip()[:1] == b"[":
         return await _add_many(node, caller.id, body, media_type, all_or_none=all_or_none, key=idempotency_key)
     id, query = await _read_one(node, body)
     id = id or new_id(caller.id, idempotency_key)
@@ -146,7 +146,7 @@ async def _add_many(
     node: Node, subscriber: str, body: bytes, media_type: str, *, all_or_none: bool, key: str | None
 ) -> Response:
     most = node.limits.bulk if all_or_none else node.limits.subscriptions
-    rows = await parse_off_loop(body, lambda: read_rows(body, media_type, most))
+    rows = await run_in_threadpool(read_rows, body, media_type, most, node.limits.decoded)
     outcomes: list[dict[str, Any]] = []
     size = len(rows) if all_or_none else _CHUNK
     for first in range(0, len(rows), size):
