@@ -88,7 +88,7 @@ class _TransportBase(Generic[H]):
                 raise InputError("not a token", where="token", hint="it has no spaces, line breaks or accented letters")
             headers["authorization"] = f"Bearer {token}"
         if request.body is not None:
-            headers["content-type"] = "application/json"
+            headers.setdefault("content-type", "application/json")
         return self._http.build_request(
             request.method,
             (request.url or self.url) + request.path,

@@ -23,7 +23,7 @@ from roamcast.node.validation_errors import MalformedError, known_names, list_le
 
 __all__ = [
     "ARROW_FILE", "ARROW_STREAM", "BOOLEAN", "NUMBER", "NUMBERS", "PARQUET", "TABLE_TYPES", "TEXT", "TEXTS",
-    "ColumnKind", "describe_columns", "is_list", "is_number", "is_text", "read_table",
+    "ColumnKind", "check_columns", "describe_columns", "is_list", "is_number", "is_text", "read_table",
 ]  # fmt: skip
 
 ARROW_STREAM: Final = "application/vnd.apache.arrow.stream"
@@ -96,18 +96,19 @@ class _Limits(NamedTuple):
                 hint="split the request",
             )
 
-    def check_columns(self, schema: pa.Schema) -> None:
-        if not schema.names:
-            raise InputError("the table has no columns", where="body", hint=known_names("", self.columns))
-        for field in schema:
-            kind = self.columns.get(field.name)
-            if kind is None:
-                hint = known_names(field.name, self.columns)
-                raise InputError(f"unknown column {field.name!r}", where="body", hint=hint)
-            if schema.names.count(field.name) > 1:
-                raise InputError("this column is there twice", where=field.name, hint="send it once")
-            if not kind.accepts(field.type) and not pa.types.is_null(field.type):
-                raise InputError(f"the column is {field.type}", where=field.name, hint=f"send {kind.expected}")
+
+def check_columns(schema: pa.Schema, columns: Mapping[str, ColumnKind]) -> None:
+    """Raises InputError for a column that is unknown, there twice, or of a type that does not fit."""
+    if not schema.names:
+        raise InputError("the table has no columns", where="body", hint=known_names("", columns))
+    for field in schema:
+        kind = columns.get(field.name)
+        if kind is None:
+            raise InputError(f"unknown column {field.name!r}", where="body", hint=known_names(field.name, columns))
+        if schema.names.count(field.name) > 1:
+            raise InputError("this column is there twice", where=field.name, hint="send it once")
+        if not kind.accepts(field.type) and not pa.types.is_null(field.type):
+            raise InputError(f"the column is {field.type}", where=field.name, hint=f"send {kind.expected}")
 
 
 def read_table(
@@ -138,7 +139,7 @@ def _read_ipc(body: memoryview, media_type: str, limits: _Limits) -> pa.Table:
         body = body[len(_FILE_START) :]
     limits.check_size(ipc_size(body))
     with pa.ipc.open_stream(pa.py_buffer(body)) as reader:
-        limits.check_columns(reader.schema)
+        check_columns(reader.schema, limits.columns)
         return reader.read_all()
 
 
@@ -150,7 +151,7 @@ def _read_parquet(body: memoryview, media_type: str, limits: _Limits) -> pa.Tabl
     # Texts stay as they are stored, once for many values, until their size is known.
     texts = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
     with pq.ParquetFile(pa.BufferReader(content), read_dictionary=texts) as file:
-        limits.check_columns(file.schema_arrow)
+        check_columns(file.schema_arrow, limits.columns)
         groups = [file.read_row_group(group, use_threads=False) for group in range(file.num_row_groups)]
     return pa.concat_tables(groups)
 
