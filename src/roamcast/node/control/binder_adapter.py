@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from roamcast.bind.discovery.cells import Cell
 from roamcast.bind.discovery.messages import SourceRequest, request_of
@@ -122,7 +123,7 @@ class BinderAdapter:
             if subscription.in_pipeline:
                 adapter._moving_regions.setdefault(subscription.subscriber, set()).add(subscription.id)
         subscriptions, bindings = registry.subscriptions_with_lifecycle(), registry.live_bindings()
-        messages: list[EntityRegistered | Subscribed] = [*map(registration, entities), *remote]
+        subscribed: list[Subscribed] = []
         states = []
         for subscription in subscriptions:
             query = queries.stored(subscription)
@@ -131,12 +132,14 @@ class BinderAdapter:
                 adapter._add(subscription, query, blocked=lifecycle)
                 continue
             adapter._add(subscription, query)
-            messages.append(Subscribed(subscription.id, subscription.subscriber, query.query))
+            subscribed.append(Subscribed(subscription.id, subscription.subscriber, query.query))
             if lifecycle is not None:
                 states.append(
                     StateChanged(subscription.id, SubscriptionState(lifecycle.state), lifecycle.why, lifecycle.since)
                 )
         adapter.binding_count = len(bindings)
+        # There may be very many entities: their messages exist one at a time.
+        messages: Iterable[EntityRegistered | Subscribed] = chain(map(registration, entities), remote, subscribed)
         effects = adapter._binder.restore(messages, bindings, states, at)
         sources_of = lambda id: adapter._binder.status(id).sources  # noqa: E731
         update = adapter._update(effects, at, may_hold=adapter._may_be_silent, kept=sources_of)

@@ -90,7 +90,9 @@ class SqlRegistry:
         return entity_of(rows[0])
 
     def entities(self) -> list[Entity]:
-        return [entity_of(row) for row in self._rows(select(entities).where(_registered).order_by(entities.c.id))]
+        query = select(entities).where(_registered).order_by(entities.c.id)
+        with read_transaction(self._engine) as connection:
+            return list(map(entity_of, connection.execute(query)))
 
     def retired(self, id: str) -> EntityKind | None:
         with read_transaction(self._engine) as connection:
