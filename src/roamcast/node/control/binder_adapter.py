@@ -99,6 +99,7 @@ class BinderAdapter:
         self._moving_regions: dict[str, set[str]] = {}  # by subscriber: subscriptions the pipeline has
         self.states: Counter[str] = Counter()
         self.binding_count = 0
+        self.without_lifecycle_at_restore = 0  # subscriptions; counting them takes a while
         self._interest: Counter[SourceRequest] = Counter()
         self._demand: list[Effect] = []
 
@@ -138,8 +139,7 @@ class BinderAdapter:
                     StateChanged(subscription.id, SubscriptionState(lifecycle.state), lifecycle.why, lifecycle.since)
                 )
         adapter.binding_count = len(bindings)
-        # There may be very many entities: their messages exist one at a time.
-        messages: Iterable[EntityRegistered | Subscribed] = chain(map(registration, entities), remote, subscribed)
+        messages = chain(map(registration, entities), remote, subscribed)  # one at a time: there may be very many
         effects = adapter._binder.restore(messages, bindings, states, at)
         sources_of = lambda id: adapter._binder.status(id).sources  # noqa: E731
         update = adapter._update(effects, at, may_hold=adapter._may_be_silent, kept=sources_of)
@@ -147,6 +147,7 @@ class BinderAdapter:
         adapter._demand = [SourceDemanded(source, at) for source in adapter._binder.bound_sources]
         for (source_condition, cell), count in registry.count_without_lifecycle().items():
             adapter.adjust_interest(source_condition, cell, count)
+            adapter.without_lifecycle_at_restore += count
         return adapter, update
 
     def __contains__(self, subscription: str) -> bool:

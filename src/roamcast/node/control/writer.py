@@ -357,7 +357,7 @@ class ControlWriter:
         self._outbox.behind = True
         update.changes += last
         self._store(update)
-        self._without_lifecycle = sum(self._registry.count_without_lifecycle().values())
+        self._without_lifecycle = adapter.without_lifecycle_at_restore
         self._adapter = adapter
         self.peer_sources.restart(adapter)
         return adapter
