@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from nodes import RunningNode, bearer, journalled
 
+from roamcast.client.arrow_tables import stream_body
 from roamcast.node.http.arrow_bodies import ARROW_STREAM
 
 BOX = [-1, -2, 3, 4]
@@ -56,20 +57,12 @@ def test_lines_are_rows(node: RunningNode) -> None:
     assert results[1]["error"]["where"] == "subscriptions[1]"
 
 
-def arrow_body(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    content: bytes = sink.getvalue().to_pybytes()
-    return content
-
-
 def test_a_table_has_rows(node: RunningNode) -> None:
     """Each is added or refused on its own."""
     anna = node.subscriber()
     table = pa.table({"id": ["a", "b", "c"], "terms": [["x"], [], ["y"]], "box": [BOX, None, None]})
     headers = {**bearer(anna), "content-type": ARROW_STREAM}
-    response = node.http.post("/v1/subscriptions", content=arrow_body(table), headers=headers).json()
+    response = node.http.post("/v1/subscriptions", content=stream_body(table), headers=headers).json()
     assert [row.get("new") for row in response["subscriptions"]] == [True, None, True]
     assert response["subscriptions"][1]["error"]["where"] == "subscriptions[1]"
     assert set(listed(node, anna)) == {"a", "c"}
@@ -89,7 +82,7 @@ def test_a_table_has_rows(node: RunningNode) -> None:
 def test_a_table_that_cannot_be_read_adds_nothing(node: RunningNode, table: Any, status: int, where: str) -> None:
     anna = node.subscriber()
     headers = {**bearer(anna), "content-type": ARROW_STREAM}
-    body = b"\xff" * 100 if table is None else arrow_body(table)
+    body = b"\xff" * 100 if table is None else stream_body(table)
     response = node.http.post("/v1/subscriptions", content=body, headers=headers)
     assert (response.status_code, response.json()["error"]["where"]) == (status, where)
 
