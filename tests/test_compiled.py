@@ -64,6 +64,34 @@ def test_a_change_in_another_file_of_the_folder_invalidates_the_cache(folder: Pa
     assert NOTICE in run(folder).stderr
 
 
+def test_what_an_earlier_version_compiled_is_not_loaded(folder: Path) -> None:
+    """Its types may be in modules that are gone. Its files are removed."""
+
+    def write(module: str) -> None:
+        (folder / f"{module}.py").write_text(
+            "from typing import NamedTuple\nclass Pair(NamedTuple):\n    a: int\n    b: int"
+        )
+        kernels = f"from {module} import Pair\n@kernel\ndef add(pair):\n    return pair.a + pair.b\n"
+        (folder / "roamcast_kernels.py").write_text(KERNELS + kernels)
+
+    call = "print(kernels.add(kernels.Pair(1, 2)))"
+    write("shapes")
+    assert run(folder, call).stdout == "3\n12 4\n"
+    before = set(folder.rglob("*.nb?"))
+    (folder / "shapes.py").unlink()
+    write("forms")
+    assert run(folder, call).stdout == "3\n12 4\n"
+    assert before
+    assert not before & set(folder.rglob("*.nb?"))
+
+
+def test_an_unchanged_copy_is_not_compiled_again(folder: Path) -> None:
+    """As if the same version is installed again: the times of its files differ."""
+    run(folder)
+    (folder / "roamcast_kernels.py").touch()
+    assert NOTICE not in run(folder).stderr
+
+
 def test_a_read_only_view_is_contiguous_and_shares_memory() -> None:
     array = np.arange(6)
     view = read_only(array)

@@ -76,12 +76,16 @@ def describe(name: str, value: object) -> list[str]:
         return [f"{name}: module"]
     if not inspect.isclass(value):
         return [f"{name}{inspect.signature(value)}" if callable(value) else f"{name}: {type(value).__name__}"]
-    lines = [f"class {name}({', '.join(base.__name__ for base in value.__bases__)})"]
-    if "__init__" in vars(value):
+    public = {kind for module in (roamcast, lacl) for kind in map(module.__getattribute__, module.__all__)}
+    parts = [base for base in value.__mro__[1:] if base.__module__.startswith("roamcast") and base not in public]
+    bases = [base.__name__ for base in value.__bases__ if base not in parts]
+    lines = [f"class {name}({', '.join(bases or ['object'])})"]
+    members = {key: member for kind in (*reversed(parts), value) for key, member in vars(kind).items()}
+    if "__init__" in members:
         lines.append(f"    __init__{inspect.signature(value.__init__)}")
     annotations = vars(value).get("__annotations__", {})
     lines += [f"    {key}: {kind}" for key, kind in annotations.items() if not key.startswith("_")]
-    for key, member in sorted(vars(value).items()):
+    for key, member in sorted(members.items()):
         if key.startswith("_"):
             continue
         if isinstance(member, property):
@@ -126,6 +130,12 @@ def test_import_is_light() -> None:
         "import sys, roamcast; print([m for m in ('httpx', 'pydantic', 'lark', 'numpy', 'rich') if m in sys.modules])"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_the_client_does_not_import_pyarrow() -> None:
+    """Unless the user has."""
+    code = "import sys, roamcast; roamcast.Client().close(); print('pyarrow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 
 def test_types_are_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import cache
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
@@ -13,6 +14,7 @@ import numba
 import numpy as np
 import numpy.typing as npt
 from numba.core import event
+from numba.core.caching import IndexDataCacheFile
 
 __all__ = ["expect_compilation", "inline_kernel", "kernel", "read_only"]
 
@@ -35,9 +37,8 @@ def kernel(function: F) -> F:
     if function.__name__.startswith("_"):
         return inline_kernel(function)
     dispatcher = _njit(cache=True, **_OPTIONS)(function)
-    # numba only checks the function's own file for changes, but a kernel calls kernels of other files in its folder.
-    if (cached := getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)) is not None:
-        cached._source_stamp = _source_stamp(Path(function.__code__.co_filename).parent)
+    if hasattr(cache := getattr(dispatcher, "_cache", None), "_cache_file"):
+        _use_files_of_this_source(cache, Path(function.__code__.co_filename).parent)
     return cast(F, dispatcher)
 
 
@@ -70,10 +71,34 @@ def expect_compilation() -> Iterator[None]:
         _notice.is_due = before
 
 
-@cache
-def _source_stamp(folder: Path) -> tuple[tuple[str, int, int], ...]:
-    files = sorted(folder.glob("*.py"))
-    return tuple((file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in files)
+def _use_files_of_this_source(cache: Any, folder: Path) -> None:
+    """Let numba's cache of a kernel have files of its own for each content of the kernel's folder.
+
+    numba checks only the kernel's own file, but kernels call those of other files. And it unpickles the cache before it
+    checks, which fails if an earlier version had types in modules that are gone.
+    """
+    stamp = _source_stamp(folder)
+    _remove_others(Path(cache.cache_path), stamp)
+    base = f"{cache._impl.filename_base}.{stamp}"
+    cache._cache_file = IndexDataCacheFile(cache.cache_path, base, stamp)  # type: ignore[no-untyped-call]
+
+
+@functools.cache
+def _source_stamp(folder: Path) -> str:
+    digest = hashlib.sha256()
+    for file in sorted(folder.glob("*.py")):
+        content = file.read_bytes()
+        digest.update(f"{file.name} {len(content)}\n".encode() + content)
+    return digest.hexdigest()[:16]
+
+
+@functools.cache
+def _remove_others(cache_path: Path, stamp: str) -> None:
+    """Remove what was compiled from another source."""
+    for file in cache_path.glob("*.nb[ci]"):
+        if f".{stamp}." not in file.name:
+            with suppress(OSError):  # the folder may be read-only, or another process was faster
+                file.unlink()
 
 
 class _CompilationNotice(event.Listener):

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from commands import invoke, invoke_json
 from nodes import RunningNode, journalled
@@ -68,6 +70,54 @@ def test_nothing_is_added_if_a_line_is_invalid(
     assert not journalled(node.data)
     assert "line 5" in fail("subscribe", "--subscriber", "anna", "--file", file, "--on-error", "skip")
     assert len(subscriptions()) == 2
+
+
+def write_table(path: Path, table: pa.Table) -> str:
+    if path.suffix == ".parquet":
+        pq.write_table(table, path)
+    else:
+        new = pa.ipc.new_file if path.suffix == ".feather" else pa.ipc.new_stream
+        with new(path, table.schema) as writer:
+            writer.write_table(table)
+    return str(path)
+
+
+@pytest.mark.parametrize("suffix", [".arrow", ".feather", ".parquet"])
+def test_a_table_is_added_once(node: RunningNode, tmp_path: Path, suffix: str) -> None:
+    """In several requests."""
+    count = 5_001
+    terms = pa.array([["fire"]] * count)
+    file = write_table(tmp_path / f"rows{suffix}", pa.table({"terms": terms, "box": [[0.0, 0.0, 1.0, 1.0]] * count}))
+    command = ("subscribe", "--subscriber", "anna", "--register", "--file", file)
+    assert invoke_json(*command) == {"added": count, "existing": 0, "refused": 0}
+    assert invoke_json(*command) == {"added": 0, "existing": count, "refused": 0}
+
+
+@pytest.mark.parametrize(
+    ("table", "where", "message"),
+    [
+        ({"terms": [["a"], [""]]}, "row 2: terms", "characters"),
+        ({"lacl": ["Select"]}, "row 1: line 1, column 7", "Where"),
+        ({"term": [["a"]]}, "rows.arrow", "unknown column 'term'"),
+        ({"terms": ["a"]}, "rows.arrow: column terms", "the column is string"),
+    ],
+)
+def test_nothing_is_added_if_a_row_of_a_table_is_invalid(
+    node: RunningNode, tmp_path: Path, table: dict[str, Any], where: str, message: str
+) -> None:
+    invoke("register", "subscriber", "anna")
+    file = write_table(tmp_path / "rows.arrow", pa.table(table))
+    with pytest.raises(InputError, match=message) as error:
+        invoke("subscribe", "--subscriber", "anna", "--file", file)
+    assert str(error.value.where).endswith(where)
+    assert not journalled(node.data)
+
+
+def test_a_file_that_is_no_table_is_refused(node: RunningNode, tmp_path: Path) -> None:
+    for suffix in (".arrow", ".parquet"):
+        (tmp_path / f"rows{suffix}").write_text("{}")
+        with pytest.raises(InputError, match="cannot be read"):
+            invoke("subscribe", "--subscriber", "anna", "--register", "--file", str(tmp_path / f"rows{suffix}"))
 
 
 def test_many_are_removed(node: RunningNode, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ GENERATOR = Path(__file__).parents[2] / "scripts" / "generate-client"
 
 
 def test_blocking_client_is_current() -> None:
-    """client.py is what scripts/generate-client makes of async_client.py."""
+    """Its modules are what scripts/generate-client makes of those of the asyncio client."""
     subprocess.run([sys.executable, str(GENERATOR), "--check"], check=True)
 
 
@@ -252,6 +252,19 @@ def test_many_subscriptions_at_once(node: RunningNode) -> None:
         assert [result.changed for result in removed] == [True, False, True]
         assert isinstance(removed[1].error, NotFoundError)
         assert anna.subscriptions() == []
+
+
+def test_a_table_is_added_as_its_rows_are(node: RunningNode) -> None:
+    """Also a record batch, and in several requests."""
+    count = 5_001
+    table = pa.table({"id": [f"q{number}" for number in range(count)], "terms": [["t"]] * (count - 1) + [[""]]})
+    with Client(node.url, http=node.http) as anna:
+        anna.register_subscriber("anna")
+        results = anna.subscribe_many(table)
+        assert sum(result.changed for result in results) == count - 1
+        assert results[-1].error is not None
+        assert results[-1].error.where == f"subscriptions[{count - 1}].terms"
+        assert [result.changed for result in anna.subscribe_many(table.slice(0, 2).to_batches()[0])] == [False, False]
 
 
 def test_row_numbers_count_on_over_requests(node: RunningNode) -> None:

@@ -11,7 +11,7 @@ from roamcast.node.peers.membership import INTRODUCTION
 from roamcast.node.peers.message_codec import encode
 from roamcast.node.peers.peer_file import Peer, Peers
 from roamcast.node.peers.sender import MESSAGES
-from roamcast.security.signing import Nonces, SignedRequest, encrypt, new_key, signature
+from roamcast.security.signing import Nonces, SignedRequest, body_digest, encrypt, new_key, signature
 
 
 def peer_of(node: RunningNode, domain: str, other: str) -> Peer:
@@ -25,10 +25,22 @@ def send_signed(
     node: RunningNode, key: bytes, sender: str, to: str, body: bytes, session: str = "", path: str = MESSAGES
 ) -> httpx.Response:
     """Send a signed request, as an office does."""
-    nonce = Nonces().next_for(session)
-    signed = SignedRequest(sender, to, "", "POST", path, body, nonce)
-    headers = {"roamcast-office": sender, "roamcast-nonce": nonce, "roamcast-signature": signature(key, signed)}
+    headers = signed_headers(key, sender, to, body, session, path)
     return node.http.post(path, content=body, headers=headers)
+
+
+def signed_headers(
+    key: bytes, sender: str, to: str, body: bytes, session: str = "", path: str = MESSAGES
+) -> dict[str, str]:
+    """The headers of a request that can be sent once."""
+    nonce, digest = Nonces().next_for(session), body_digest(body)
+    code = signature(key, SignedRequest(sender, to, "", "POST", path, digest, nonce))
+    return {
+        "roamcast-office": sender,
+        "roamcast-nonce": nonce,
+        "roamcast-digest": digest,
+        "roamcast-signature": code,
+    }
 
 
 def introduce(nodes: dict[str, RunningNode], sender: str, to: str, domain: str, url: str, secret: bytes) -> int:

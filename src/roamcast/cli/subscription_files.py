@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import islice
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import TYPE_CHECKING, Final
 
 import typer
 
 from roamcast.cli.output import Progress, counted, print_result
-from roamcast.durable import storage_errors
+from roamcast.cli.subscription_rows import check_file, open_lines, portions, row_label
 from roamcast.errors import InputError, RoamcastError
 
 if TYPE_CHECKING:
@@ -22,23 +17,22 @@ if TYPE_CHECKING:
 
 __all__ = ["subscribe_file", "unsubscribe_file"]
 
-_CHUNK: Final = 5_000  # rows in a request
-_ROW_HINT: Final = "a line is a JSON object with lacl, or with box and terms; and perhaps an id"
+_CHUNK: Final = 5_000  # ids in a request
+_ROW_HINT: Final = "a row has lacl, or box and terms; and perhaps an id"
 
 
 def subscribe_file(client: Client, file: str, *, skip: bool, as_json: bool) -> None:
-    """Add the subscriptions of an NDJSON file, and print how many. Exits with 1 if some were refused."""
+    """Add the subscriptions of a file, and print how many. Exits with 1 if some were refused."""
     if file != "-" and not skip:
         _check(file)
     key = None if file == "-" else _digest(file)
     added = existing = refused = 0
-    with _open(file) as lines, Progress(f"subscribing {file}") as progress:
-        rows = _rows(lines)
-        while chunk := list(islice(rows, _CHUNK)):
+    with Progress(f"subscribing {file}") as progress:
+        for numbers, rows in portions(file):
             # With this key, repeating the command for the same file adds nothing twice.
-            keyed = None if key is None else f"{key}:{chunk[0][0]}"
-            results = client.subscribe_many([row for _, row in chunk], idempotency_key=keyed)
-            for (number, _), result in zip(chunk, results, strict=True):
+            keyed = None if key is None else f"{key}:{numbers[0]}"
+            results = client.subscribe_many(rows, idempotency_key=keyed)
+            for number, result in zip(numbers, results, strict=True):
                 if result.error is not None:
                     refused += 1
                     typer.echo(f"refused {_located(result.error, file, number)}", err=True)
@@ -56,7 +50,7 @@ def subscribe_file(client: Client, file: str, *, skip: bool, as_json: bool) -> N
 def unsubscribe_file(client: Client, file: str, *, as_json: bool) -> None:
     """Remove the subscriptions whose ids are the lines of a file. Exits with 1 if some were refused."""
     removed = refused = 0
-    with _open(file) as lines, Progress(f"removing the subscriptions of {file}") as progress:
+    with open_lines(file) as lines, Progress(f"removing the subscriptions of {file}") as progress:
         ids = (text for line in lines if (text := line.decode(errors="replace").strip()))
         while chunk := list(islice(ids, _CHUNK)):
             for result in client.unsubscribe_many(chunk):
@@ -80,12 +74,10 @@ def _check(file: str) -> None:
     from roamcast.node.schemas import SubscriptionIn
     from roamcast.node.validation_errors import input_error_of
 
-    with _open(file) as lines, Progress(f"checking {file}"):
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
+    with Progress(f"checking {file}"):
+        for number, row in check_file(file):
             try:
-                lacl = SubscriptionIn.model_validate_json(line).lacl
+                lacl = SubscriptionIn.model_validate_json(row).lacl
                 if lacl is not None:
                     check(parse(lacl))
             except ValidationError as error:
@@ -94,39 +86,17 @@ def _check(file: str) -> None:
                 raise _located(error, file, number) from None
 
 
-def _rows(lines: BinaryIO) -> Iterator[tuple[int, Any]]:
-    """Line numbers and rows. A line that is not JSON is sent as a text, which the node refuses."""
-    for number, line in enumerate(lines, start=1):
-        if line.strip():
-            try:
-                yield number, json.loads(line)
-            except ValueError:
-                yield number, line.decode(errors="replace")
-
-
 def _located(error: RoamcastError, file: str, number: int) -> RoamcastError:
     field = (error.where or "").rpartition("].")[2] if error.where not in (None, "body") else ""
     field = "" if field.endswith("]") else field
-    where = f"{'standard input' if file == '-' else file}, line {number}{': ' if field else ''}{field}"
+    where = f"{row_label(file, number)}{': ' if field else ''}{field}"
     hint = _ROW_HINT if (error.hint or "").startswith(("see /docs", "send JSON")) else error.hint
     return type(error)(error.message, where=where, hint=hint)
 
 
 def _digest(file: str) -> str:
     digest = hashlib.sha256()
-    with _open(file) as content:
+    with open_lines(file) as content:
         while chunk := content.read(1 << 20):
             digest.update(chunk)
     return digest.hexdigest()
-
-
-@contextmanager
-def _open(file: str) -> Iterator[BinaryIO]:
-    if file == "-":
-        yield sys.stdin.buffer
-        return
-    path = Path(file)
-    if not path.is_file():
-        raise InputError("no such file", where=file, hint="pass the path of a file, or - for stdin")
-    with storage_errors(path), path.open("rb") as lines:
-        yield lines

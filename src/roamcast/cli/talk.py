@@ -44,7 +44,7 @@ def subscribe(
     replace: Annotated[bool, typer.Option("--replace", help="Give the subscription --id this query instead.")] = False,
     file: Annotated[
         str | None,
-        typer.Option(metavar="FILE|-", help="Many subscriptions as NDJSON, one object per line; - is stdin."),
+        typer.Option(metavar="FILE|-", help="Many subscriptions: .arrow, .parquet, or lines of NDJSON; - is stdin."),
     ] = None,
     on_error: Annotated[OnError, typer.Option(help="What to do with invalid rows of the file.")] = OnError.fail,
     register: Register = False,
@@ -53,8 +53,8 @@ def subscribe(
 ) -> None:
     """Subscribe with a LACL query, or by box and terms (an event must have all of them). Prints the id.
 
-    With --file, each line is a subscription as in the HTTP API. Give each an id to be able to change it later. By
-    default nothing is added if a line is invalid. The command can be repeated: nothing is added twice.
+    With --file, each row is a subscription as in the HTTP API. Give each an id to be able to change it later. By
+    default nothing is added if a row is invalid. The command can be repeated: nothing is added twice.
 
     Example: roamcast subscribe --subscriber anna --box -0.5 51.3 0.3 51.7 --term fire
 

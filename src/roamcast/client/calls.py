@@ -2,31 +2,35 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, Literal, TypeVar
-from urllib.parse import quote
 
 from roamcast.client.ack_group import AckGroup
-from roamcast.client.flow import ApiRequest, Flow, error_from_json, exchange, json_body
+from roamcast.client.bulk_calls import BULK_TIME
+from roamcast.client.flow import (
+    ApiRequest,
+    Flow,
+    as_list,
+    error_from_json,
+    exchange,
+    json_body,
+    nothing,
+    quoted,
+    without_none,
+)
 from roamcast.client.mailbox import MailboxAccess
 from roamcast.client.numbers import NumberReservations
 from roamcast.client.publishing import Events, publish_body
 from roamcast.client.remote_publishing import RemotePublishing
+from roamcast.client.source_calls import SourceCalls
+from roamcast.client.subscription_calls import SubscriptionCalls
 from roamcast.client.tokens import TokenFile
 from roamcast.client.values import (
-    Binding,
     Letter,
     MailboxLetters,
     PublishReceipt,
-    SourceResult,
-    Subscription,
-    SubscriptionResult,
-    binding_from_json,
     letter_from_json,
-    subscription_from_json,
 )
 from roamcast.errors import AuthenticationError, ConflictError, InputError, UnavailableError
 from roamcast.security.tokens import new_token
@@ -36,17 +40,14 @@ __all__ = ["DELAYS", "ApiCalls", "Attributes", "EntityKind", "Events"]
 DELAYS = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0)
 """Default seconds between attempts: enough for a node that restarts within ten seconds."""
 
-_BULK = 5_000  # subscriptions, sources or positions in a request
-_BULK_TIME = 50.0  # seconds more that such a request may take
 
 T = TypeVar("T")
-R = TypeVar("R", SubscriptionResult, SourceResult)
 
 EntityKind = Literal["source", "subscriber", "gateway"]
 Attributes = Mapping[str, str | float | bool]
 
 
-class ApiCalls:
+class ApiCalls(SubscriptionCalls, SourceCalls):
     """The calls of one entity. Holds its token and its reserved sequence numbers. Thread-safe."""
 
     def __init__(self, token: str | None, delays: Sequence[float], name: str | None = None) -> None:
@@ -73,7 +74,7 @@ class ApiCalls:
         token: str | None = None,
     ) -> Flow[str]:
         # The token is chosen here, so that a retry after a lost response is the same registration.
-        body = json_body(_without_none(id=id, attributes=attributes, x=x, y=y, token=token or new_token()))
+        body = json_body(without_none(id=id, attributes=attributes, x=x, y=y, token=token or new_token()))
         request = ApiRequest("POST", f"/v1/{kind}s", body, token="")
         self._token = registered = yield from exchange(request, self.delays, lambda reply: str(reply["token"]))
         return registered
@@ -114,14 +115,14 @@ class ApiCalls:
         return self._call(ApiRequest("GET", "/v1/me"), dict)
 
     def set_attributes(self, attributes: Attributes, source: str | None = None) -> Flow[dict[str, Any]]:
-        path = "/v1/me/attributes" if source is None else f"/v1/sources/{_quoted(source)}/attributes"
+        path = "/v1/me/attributes" if source is None else f"/v1/sources/{quoted(source)}/attributes"
         return self._call(ApiRequest("PUT", path, json_body(dict(attributes))), dict)
 
     def renew_token(self, id: str | None) -> Flow[str]:
         is_own = id is None
         if id is None:
             id = (yield from self.me())["id"]
-        request = ApiRequest("POST", f"/v1/entities/{_quoted(str(id))}/token", repeatable=False)
+        request = ApiRequest("POST", f"/v1/entities/{quoted(str(id))}/token", repeatable=False)
         token = yield from exchange(request, self.delays, lambda reply: str(reply["token"]))
         if is_own:
             self._token = token
@@ -129,36 +130,19 @@ class ApiCalls:
         return token
 
     def forget_position(self, source: str | None = None) -> Flow[None]:
-        path = "/v1/me/position" if source is None else f"/v1/sources/{_quoted(source)}/position"
-        return self._call(ApiRequest("DELETE", path), _nothing)
+        path = "/v1/me/position" if source is None else f"/v1/sources/{quoted(source)}/position"
+        return self._call(ApiRequest("DELETE", path), nothing)
 
     def unregister(self, sources: bool) -> Flow[None]:
         gone = None if self._has_name else 401  # the token of a mailbox may be refused although the subscriber exists
         parameters = {"sources": "true"} if sources else {}
-        extra_time = _BULK_TIME if sources else 0.0
+        extra_time = BULK_TIME if sources else 0.0
         return self._call(
-            ApiRequest("DELETE", "/v1/me", parameters=parameters, extra_time=extra_time), _nothing, gone=gone
+            ApiRequest("DELETE", "/v1/me", parameters=parameters, extra_time=extra_time), nothing, gone=gone
         )
 
-    def register_sources(self, sources: Iterable[Mapping[str, Any]], all_or_none: bool) -> Flow[list[SourceResult]]:
-        rows = list(sources)
-        results: list[SourceResult] = []
-        size = max(1, len(rows)) if all_or_none else _BULK
-        for first in range(0, len(rows), size):
-            parameters = {"all_or_none": str(all_or_none).lower()}
-            body = json_body(rows[first : first + size])
-            request = ApiRequest("POST", "/v1/sources", body, parameters, extra_time=_BULK_TIME)
-            results += yield from self._call(request, partial(_results, "sources", SourceResult, first))
-        return results
-
-    def sources(self) -> Flow[list[dict[str, Any]]]:
-        return self._pages("/v1/sources", "sources", dict, lambda source: str(source["id"]))
-
-    def remove_source(self, id: str) -> Flow[None]:
-        return self._call(ApiRequest("DELETE", f"/v1/sources/{_quoted(id)}"), _nothing, gone=404)
-
     def entity(self, id: str) -> Flow[dict[str, Any]]:
-        return self._call(ApiRequest("GET", f"/v1/entities/{_quoted(id)}"), dict)
+        return self._call(ApiRequest("GET", f"/v1/entities/{quoted(id)}"), dict)
 
     def publish(self, events: Events, domain: str | None) -> Flow[PublishReceipt]:
         body = yield from publish_body(events, self._numbers.reserve)
@@ -182,97 +166,9 @@ class ApiCalls:
         numbers = yield from self._numbers.reserve({source: count})
         return numbers[source]
 
-    def move_many(self, positions: Iterable[Mapping[str, Any]]) -> Flow[int]:
-        rows = [dict(position) for position in positions]
-        stale = 0
-        for first in range(0, len(rows), _BULK):
-            request = ApiRequest("POST", "/v1/positions", json_body(rows[first : first + _BULK]), extra_time=_BULK_TIME)
-            stale += yield from self._call(request, lambda reply: int(reply["stale"]))
-        return stale
-
     def move(self, x: float, y: float, time: float | str | None) -> Flow[bool]:
-        body = json_body(_without_none(x=x, y=y, time=time))
+        body = json_body(without_none(x=x, y=y, time=time))
         return self._call(ApiRequest("POST", "/v1/positions", body), lambda reply: not reply["stale"])
-
-    def subscribe(
-        self,
-        lacl: str | None,
-        box: Sequence[float] | None,
-        crosses_antimeridian: bool,
-        terms: Iterable[str],
-        id: str | None,
-    ) -> Flow[str]:
-        # The id is chosen here, so that a retry after a lost response is the same subscription.
-        fields = {"id": id or uuid.uuid4().hex, **_query_fields(lacl, box, crosses_antimeridian, terms)}
-        return self._call(ApiRequest("POST", "/v1/subscriptions", json_body(fields)), lambda reply: str(reply["id"]))
-
-    def subscribe_many(
-        self, subscriptions: Iterable[Mapping[str, Any]], all_or_none: bool, key: str | None
-    ) -> Flow[list[SubscriptionResult]]:
-        rows = list(subscriptions)
-        results: list[SubscriptionResult] = []
-        key = key or uuid.uuid4().hex  # so that a retry after a lost response adds nothing twice
-        size = max(1, len(rows)) if all_or_none else _BULK
-        for first in range(0, len(rows), size):
-            parameters = {"idempotency_key": f"{key}:{first}", "all_or_none": str(all_or_none).lower()}
-            body = json_body(rows[first : first + size])
-            request = ApiRequest("POST", "/v1/subscriptions", body, parameters, extra_time=_BULK_TIME)
-            results += yield from self._call(request, partial(_results, "subscriptions", SubscriptionResult, first))
-        return results
-
-    def replace(
-        self,
-        id: str,
-        lacl: str | None,
-        box: Sequence[float] | None,
-        crosses_antimeridian: bool,
-        terms: Iterable[str],
-    ) -> Flow[bool]:
-        body = json_body(_query_fields(lacl, box, crosses_antimeridian, terms))
-        request = ApiRequest("PUT", f"/v1/subscriptions/{_quoted(id)}", body)
-        return self._call(request, lambda reply: bool(reply["replaced"]))
-
-    def unsubscribe_many(self, ids: Iterable[str]) -> Flow[list[SubscriptionResult]]:
-        rows = list(ids)
-        results: list[SubscriptionResult] = []
-        for first in range(0, len(rows), _BULK):
-            body = json_body({"ids": rows[first : first + _BULK]})
-            request = ApiRequest("POST", "/v1/subscriptions/remove", body, extra_time=_BULK_TIME)
-            results += yield from self._call(request, partial(_results, "subscriptions", SubscriptionResult, first))
-        return results
-
-    def unsubscribe(self, id: str) -> Flow[None]:
-        return self._call(ApiRequest("DELETE", f"/v1/subscriptions/{_quoted(id)}"), _nothing, gone=404)
-
-    def subscription(self, id: str) -> Flow[Subscription]:
-        return self._call(ApiRequest("GET", f"/v1/subscriptions/{_quoted(id)}"), subscription_from_json)
-
-    def subscriptions(self) -> Flow[list[Subscription]]:
-        return self._pages("/v1/subscriptions", "subscriptions", subscription_from_json, lambda one: one.id)
-
-    def _pages(
-        self, path: str, name: str, read: Callable[[Mapping[str, Any]], T], id_of: Callable[[T], str]
-    ) -> Flow[list[T]]:
-        """All items of a list that has pages, ordered by id."""
-        items: list[T] = []
-        has_more = True
-        while has_more:
-            parameters = {"after": id_of(items[-1])} if items else {}
-            page, has_more = yield from self._call(
-                ApiRequest("GET", path, parameters=parameters),
-                lambda reply: ([read(item) for item in reply[name]], bool(reply["more"])),
-            )
-            items += page
-        return items
-
-    def explain_match(self, id: str, event: Mapping[str, Any]) -> Flow[dict[str, Any]]:
-        request = ApiRequest("POST", f"/v1/subscriptions/{_quoted(id)}/explain", json_body(dict(event)))
-        return self._call(request, dict)
-
-    def bindings(self, id: str, limit: int, skip: int) -> Flow[list[Binding]]:
-        path = f"/v1/subscriptions/{_quoted(id)}/bindings"
-        request = ApiRequest("GET", path, parameters={"limit": limit, "skip": skip})
-        return self._call(request, lambda reply: [binding_from_json(b) for b in reply["bindings"]])
 
     def pull(self, limit: int, after: int, wait: float) -> Flow[list[Letter]]:
         parameters = {"limit": limit, "after": after, "wait": wait}
@@ -305,11 +201,11 @@ class ApiCalls:
     def update_scene(
         self, layer: str, set: Mapping[str, Any] | None, remove: Iterable[str], clear: bool, ttl: float | None
     ) -> Flow[None]:
-        body = _without_none(layer=layer, set=set, remove=_as_list(remove) or None, clear=clear or None, ttl=ttl)
-        return exchange(ApiRequest("POST", "/v1/scene", json_body(body)), self.delays, _nothing)
+        body = without_none(layer=layer, set=set, remove=as_list(remove) or None, clear=clear or None, ttl=ttl)
+        return exchange(ApiRequest("POST", "/v1/scene", json_body(body)), self.delays, nothing)
 
     def expel(self, domain: str) -> Flow[None]:
-        return exchange(ApiRequest("DELETE", f"/v1/offices/{_quoted(domain)}"), self.delays, _nothing)
+        return exchange(ApiRequest("DELETE", f"/v1/offices/{quoted(domain)}"), self.delays, nothing)
 
     def invite(self, domain: str) -> Flow[str]:
         request = ApiRequest("POST", "/v1/office/invitations", json_body({"domain": domain}))
@@ -331,49 +227,6 @@ class ApiCalls:
             return exchange(request, self.delays, read, gone=gone)
         mailbox = self.mailbox
         return mailbox.call(lambda: replace(request, url=mailbox.url, token=mailbox.mailbox_token), read, gone)
-
-
-def _query_fields(
-    lacl: str | None, box: Sequence[float] | None, crosses_antimeridian: bool, terms: Iterable[str]
-) -> dict[str, object]:
-    if box is not None and len(box) != 4:
-        raise InputError("a box is four numbers", where="box", hint="pass (min_x, min_y, max_x, max_y)")
-    return _without_none(
-        lacl=lacl,
-        box=None if box is None else list(box),
-        crosses_antimeridian=crosses_antimeridian or None,
-        terms=_as_list(terms) or None,
-    )
-
-
-def _results(name: str, kind: type[R], first: int, reply: Any) -> list[R]:
-    """Rows of the node's response. `first`: how many rows earlier requests had."""
-    results = []
-    for number, row in enumerate(reply[name], first):
-        error = row.get("error")
-        if error is not None:
-            error = error_from_json(error)
-            _, bracket, field = (error.where or "").partition("]")
-            error.where = f"{name}[{number}]{field}" if bracket else error.where
-        results.append(kind(row.get("id"), error is None and row.get("new", True), error))
-    return results
-
-
-def _quoted(text: str) -> str:
-    return quote(text, safe="")
-
-
-def _without_none(**fields: object) -> dict[str, object]:
-    return {name: value for name, value in fields.items() if value is not None}
-
-
-def _as_list(texts: Iterable[str]) -> list[str]:
-    """A single string is one item, not its characters."""
-    return [texts] if isinstance(texts, str) else list(texts)
-
-
-def _nothing(reply: object) -> None:
-    return None
 
 
 def _acknowledged(reply: Mapping[str, Any]) -> int:

@@ -4,35 +4,32 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import httpx
 
+from roamcast.client.arrow_tables import ArrowTable
 from roamcast.client.calls import DELAYS, ApiCalls, Attributes, EntityKind, Events
 from roamcast.client.defaults import DEFAULT_URL, client_defaults
-from roamcast.client.streams import DemandStream, LetterStream, SourceDemandStream
+from roamcast.client.mailbox_calls import MailboxCalls
+from roamcast.client.node_calls import NodeCalls
+from roamcast.client.streams import DemandStream, SourceDemandStream
 from roamcast.client.tokens import TokenFile
-from roamcast.client.transport import Transport, check_url
+from roamcast.client.transport import Transport
 from roamcast.client.values import (
     Binding,
-    Letter,
-    LetterTrace,
-    MailboxLetters,
     PublishReceipt,
-    SendReceipt,
     SourceResult,
     Subscription,
     SubscriptionResult,
 )
-from roamcast.errors import ElsewhereError, RoamcastError
 
 __all__ = ["Client"]
 
 
-class Client:
+class Client(MailboxCalls, NodeCalls):
     """Talks to one node as one entity, identified by its token.
 
     `connect_subscriber`, `connect_source` and `connect_gateway` keep the token for you: a program that uses them can be
@@ -292,13 +289,13 @@ class Client:
 
     def subscribe_many(
         self,
-        subscriptions: Iterable[Mapping[str, Any]],
+        subscriptions: Iterable[Mapping[str, Any]] | ArrowTable,
         *,
         all_or_none: bool = False,
         idempotency_key: str | None = None,
     ) -> list[SubscriptionResult]:
         """Add many subscriptions. Each is a mapping with the fields of the HTTP API: `lacl`, or `box` and `terms`;
-        and `id`, which is random by default.
+        and `id`, which is random by default. Or they are the rows of a `pyarrow.Table` with these columns.
 
         Each is added or refused on its own; the results are in the same order. With `all_or_none`, nothing is added if
         one is refused; then there is a limit (10,000), and the error is raised. Calls with the same `idempotency_key`
@@ -348,137 +345,10 @@ class Client:
         """Why an event does or would match a subscription: `matches`, and `checks` with `holds` and `why` each."""
         return self._transport.run(self._calls.explain_match(id, event))
 
-    def pull(self, *, limit: int = 100, after: int = 0, wait: float = 0.0) -> list[Letter]:
-        """The next letters after offset `after`, without acknowledging them. Waits up to `wait` seconds for the first.
-
-        May return fewer than `limit` although more are waiting, but returns none only if there is none.
-        """
-        return self._transport.run(self._calls.pull(limit, after, wait))
-
-    def pull_many(self, acks: Mapping[str, int], *, limit: int = 100, wait: float = 0.0) -> dict[str, MailboxLetters]:
-        """Acknowledge and pull many mailboxes of this node in one request, for a host of many subscribers.
-
-        `acks` has the token of each mailbox, and the offset to acknowledge through before; 0 acknowledges nothing.
-        Returns, by token, the mailboxes that have letters or cannot be pulled. If there is none, waits up to `wait`
-        seconds for the first letter. Thousands of mailboxes need a client with a token: that of any entity of the node.
-        """
-        return self._transport.run(self._calls.pull_many(acks, limit, wait))
-
-    def acknowledge(self, through: int | Letter) -> int:
-        """Delete the letters up to and including this one. Returns how many were deleted."""
-        return self._transport.run(self._calls.acknowledge(through))
-
-    def letters(self, *, after: int = 0, ack: bool = True) -> Iterator[Letter]:
-        """All letters after offset `after`, each once, as they arrive, until the client is closed.
-
-        Reconnects where necessary. With `ack`, a letter counts as processed when the next is requested. Processed
-        letters are acknowledged together: before waiting for more, after 500 letters or a second, and at the end of the
-        loop or of the client. A crash loses nothing: what was not acknowledged comes again.
-        """
-        mailbox, processed = self._calls.mailbox, self._calls.processed
-        stream = LetterStream(after, self._calls.delays, mailbox)
-        self._transport.run(mailbox.ensure_arrived())
-        while True:
-            try:
-                with closing(self._transport.listen_in_batches(stream)) as batches:
-                    for letters in batches:
-                        for letter in letters:
-                            if self._transport.is_closed:
-                                return
-                            yield letter
-                            if ack and processed.add(letter.offset):
-                                self._acknowledge_processed()
-                        self._acknowledge_processed()
-                return
-            except ElsewhereError:
-                if mailbox.has_answered:
-                    raise
-                self._transport.run(mailbox.arrive(None))
-            finally:
-                self._acknowledge_processed(once=True)
-
-    def send(
-        self, to: str, message: Any, *, title: str = "", ttl: float | None = None, number: int | None = None
-    ) -> SendReceipt:
-        """Send a letter to a subscriber, by its full name or by its id in the same domain. It is durable on return.
-
-        `message` is any JSON value. Letters arrive in the order they were sent. After `ttl` seconds an unread letter
-        expires. Only one program at a time can send as a subscriber, because it numbers the letters.
-
-        Raises UncertainError if it is unknown whether the letter was accepted: send it again with the same `number`,
-        and it arrives once.
-        """
-        return self._transport.run(self._calls.mailbox.send(to, message, title, ttl, number))
-
-    def trace(self, to: str, number: int) -> LetterTrace:
-        """What became of the letter with this number to `to`. Raises UnavailableError if unknown now; try again."""
-        return self._transport.run(self._calls.mailbox.trace(to, number))
-
-    def migrate(self, url: str) -> None:
-        """Migrate the mailbox to the node at `url`, and read, acknowledge and send there from now on.
-
-        Subscriptions and position stay at the home node.
-        """
-        self._transport.run(self._calls.mailbox.arrive(check_url(url)))
-
-    def nearest(self, x: float, y: float) -> str:
-        """URL of the known node nearest to a point; the node's own if no position is known."""
-        return self._transport.run(self._calls.nearest(x, y))
-
-    def offices(self) -> list[dict[str, Any]]:
-        """The peers of the node: `domain`, `url`, whether each is `reachable`, and its `last_response_at`."""
-        return self._transport.run(self._calls.offices())
-
-    def invite(self, domain: str) -> str:
-        """Create an invitation for the node of `domain` to join. Needs the operator token."""
-        return self._transport.run(self._calls.invite(domain))
-
-    def expel(self, domain: str) -> None:
-        """Remove a peer. Needs the operator token."""
-        self._transport.run(self._calls.expel(domain))
-
-    def scene(self) -> dict[str, Any]:
-        """What the page draws."""
-        return self._transport.run(self._calls.scene())
-
-    def update_scene(
-        self,
-        layer: str,
-        *,
-        set: Mapping[str, Any] | None = None,
-        remove: Iterable[str] = (),
-        clear: bool = False,
-        ttl: float | None = None,
-    ) -> None:
-        """Change a layer of the scene. Needs the operator token.
-
-        A feature is {"geometry": GeoJSON geometry, "label": str, "kind": str}. With `ttl`, features disappear after
-        that many seconds.
-        """
-        self._transport.run(self._calls.update_scene(layer, set, remove, clear, ttl))
-
-    def health(self) -> dict[str, Any]:
-        """State of the node and its pipeline."""
-        return self._transport.run(self._calls.health())
-
     def close(self) -> None:
         """Acknowledge the letters that were processed, end all streams and close the connections."""
         self._acknowledge_processed(once=True)
         self._transport.close()
-
-    def _acknowledge_processed(self, *, once: bool = False) -> None:
-        """Acknowledge the letters that `letters` returned and that were processed.
-
-        With `once` there is one attempt, which may fail: the letters come again.
-        """
-        through = self._calls.processed.take()
-        if not through or self._transport.is_closed:
-            return
-        if not once:
-            self.acknowledge(through)
-            return
-        with suppress(RoamcastError, RuntimeError):  # RuntimeError: the `http` of this client was closed
-            self._transport.run(self._calls.acknowledge_once(through))
 
     def __enter__(self) -> Self:
         return self

@@ -7,9 +7,10 @@ yields a `Pause` and is sent None. Its return value is the result of the call. T
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
+from urllib.parse import quote
 
 import orjson
 
@@ -17,8 +18,20 @@ from roamcast import errors
 from roamcast.errors import ElsewhereError, InputError, RoamcastError, UnavailableError
 
 __all__ = [
-    "ApiRequest", "ApiResponse", "Flow", "NoResponse", "Outcome", "Pause", "error_from", "error_from_json",
-    "exchange", "json_body",
+    "ApiRequest",
+    "ApiResponse",
+    "Flow",
+    "NoResponse",
+    "Outcome",
+    "Pause",
+    "as_list",
+    "error_from",
+    "error_from_json",
+    "exchange",
+    "json_body",
+    "nothing",
+    "quoted",
+    "without_none",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -161,3 +174,20 @@ def json_body(value: object) -> bytes:
         return json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode()
     except (TypeError, ValueError, UnicodeEncodeError) as error:
         raise InputError(f"cannot be sent as JSON: {error}", hint="use finite numbers, strings and lists") from error
+
+
+def quoted(text: str) -> str:
+    return quote(text, safe="")
+
+
+def without_none(**fields: object) -> dict[str, object]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def as_list(texts: Iterable[str]) -> list[str]:
+    """A single string is one item, not its characters."""
+    return [texts] if isinstance(texts, str) else list(texts)
+
+
+def nothing(reply: object) -> None:
+    return None

@@ -9,7 +9,8 @@ import secrets
 from typing import Final, NamedTuple
 
 __all__ = [
-    "Nonces", "SignedRequest", "encrypt", "mac", "new_key", "response_signature", "same", "sender_order", "signature",
+    "Nonces", "SignedRequest", "body_digest", "encrypt", "mac", "new_key", "response_signature", "same", "sender_order",
+    "signature",
 ]  # fmt: skip
 
 _WINDOW: Final = 10_000  # how far a sender's requests may arrive out of order
@@ -36,20 +37,24 @@ def same(one: str, other: str) -> bool:
 
 
 class SignedRequest(NamedTuple):
-    """What a signature covers. For `nonce` see `Nonces`."""
+    """What a signature covers. `digest` is that of the body: see `body_digest`. For `nonce` see `Nonces`."""
 
     sender: str
     receiver: str
     url: str
     method: str
     path: str
-    body: bytes
+    digest: str
     nonce: str
 
 
+def body_digest(body: bytes) -> str:
+    """Sent beside the signature, which can so be verified before the body is read."""
+    return hashlib.sha256(body).hexdigest()
+
+
 def signature(key: bytes, request: SignedRequest) -> str:
-    digest = hashlib.sha256(request.body).digest()
-    return mac(key, "request", *request[:5], digest, request.nonce).hex()
+    return mac(key, "request", *request).hex()
 
 
 def response_signature(key: bytes, nonce: str, body: bytes) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import stat
 import subprocess
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from pathlib import Path
 import orjson
 import pytest
 from backbone import backbone, invitation, knows, visitor
-from forged_messages import introduce, peer_of, send_forged, send_signed
+from forged_messages import introduce, peer_of, send_forged, send_signed, signed_headers
 from nodes import RunningNode, running_node, until
 
 from roamcast.client import Client
@@ -20,7 +21,7 @@ from roamcast.errors import AuthenticationError, InputError, PermissionDeniedErr
 from roamcast.node.peers.message_codec import encode
 from roamcast.node.peers.sender import MESSAGES
 from roamcast.security.move_proofs import MoveProofChain
-from roamcast.security.signing import Nonces, SignedRequest, new_key, signature
+from roamcast.security.signing import new_key
 
 ANN = "north.node.ann"
 
@@ -39,6 +40,29 @@ def test_only_signed_requests_of_peers_are_accepted(nodes: dict[str, RunningNode
     assert send_signed(nodes["north"], new_key(), "east", "north", body).status_code == 401
     for path in ("/v1/office/vouch", "/v1/office/introductions"):
         assert nodes["north"].http.post(path, content=b"{}").status_code == 401
+
+
+def test_the_body_is_the_one_that_was_signed(nodes: dict[str, RunningNode]) -> None:
+    north, key = nodes["north"], peer_of(nodes["north"], "north", "south").secret
+    session = send_signed(north, key, "south", "north", encode([])).headers["roamcast-session"]
+    headers = signed_headers(key, "south", "north", encode([]), session)
+    assert north.http.post(MESSAGES, content=b"{}", headers=headers).status_code == 401
+    assert north.http.post(MESSAGES, content=encode([]), headers=headers).status_code == 200
+
+
+def test_a_body_is_not_read_without_a_signature(nodes: dict[str, RunningNode]) -> None:
+    """The response is there before the body is complete. A peer's body is read up to the limit."""
+    north, key = nodes["north"], peer_of(nodes["north"], "north", "south").secret
+    size = 1 << 40
+    for headers, status in (
+        (signed_headers(new_key(), "south", "north", b""), b"401"),
+        (signed_headers(key, "south", "north", b""), b"413"),
+    ):
+        with socket.create_connection((north.http.base_url.host, north.http.base_url.port or 80), timeout=30) as peer:
+            lines = [f"POST {MESSAGES} HTTP/1.1", "host: north", f"content-length: {size}"]
+            lines += [f"{name}: {value}" for name, value in headers.items()]
+            peer.sendall("\r\n".join((*lines, "", "")).encode())
+            assert peer.recv(100).split()[1] == status
 
 
 def test_a_malformed_signature_is_refused(nodes: dict[str, RunningNode]) -> None:
@@ -60,9 +84,7 @@ def test_a_request_cannot_be_replayed(tmp_path: Path) -> None:
         key = peer_of(north, "north", "south").secret
         body = encode([])
         session = send_signed(north, key, "south", "north", body).headers["roamcast-session"]
-        nonce = Nonces().next_for(session)
-        signed = SignedRequest("south", "north", "", "POST", MESSAGES, body, nonce)
-        headers = {"roamcast-office": "south", "roamcast-nonce": nonce, "roamcast-signature": signature(key, signed)}
+        headers = signed_headers(key, "south", "north", body, session)
         assert [north.http.post(MESSAGES, content=body, headers=headers).status_code for _ in range(2)] == [200, 409]
     with running_node(tmp_path / "north", domain="north") as north:
         assert north.http.post(MESSAGES, content=body, headers=headers).status_code == 409

@@ -23,6 +23,7 @@ import numpy as np
 import orjson
 
 from roamcast.client import Client
+from roamcast.lab.bench.entities import register_entities
 from roamcast.lab.bench.federation.domains import Domain
 from roamcast.lab.bench.processes import pipeline, until
 
@@ -33,6 +34,7 @@ Say = Callable[[str], None]
 _ROWS: Final = 5_000  # in a request
 _LOADERS: Final = 2
 _CONNECTIONS: Final = 32
+_SAY_EVERY: Final = 20  # requests of a connection
 _MOVE_EVERY: Final = 0.02  # seconds
 _TERMS: Final = 20_000
 
@@ -40,7 +42,7 @@ _TERMS: Final = 20_000
 def bench_subscriptions(count: int, singles: int, entities: int, say: Say) -> dict[str, Any]:
     """Load `count` subscriptions in bulk while others move, then add `singles` one by one over 32 connections.
 
-    There are `entities` sources and as many subscribers, which are registered before.
+    There are `entities` sources and as many subscribers, which are registered before. `say` gets what is being done.
     """
     figures: dict[str, Any] = {"subscriptions": count}
     with tempfile.TemporaryDirectory(prefix="roamcast-bench-") as scratch:
@@ -49,16 +51,23 @@ def bench_subscriptions(count: int, singles: int, entities: int, say: Say) -> di
         say(f"plain SQLite table: {figures['sqlite_s']} s")
         domain = Domain("north", Path(scratch))
         with domain.node() as node:
-            tokens = _register(domain, entities)
             figures["node_mb_empty"] = node.rss_mb
+        begun = time.perf_counter()
+        token = register_entities(domain, entities, say)
+        figures["entities"] = 2 * entities
+        figures["register_s"] = round(time.perf_counter() - begun, 1)
+        begun = time.perf_counter()
+        with domain.node() as node:
+            figures["node_start_with_entities_s"] = round(time.perf_counter() - begun, 2)
+            figures["node_mb_with_entities"] = node.rss_mb
             with pipeline(domain.data) as running:
                 domain.wait_for_pipeline()
                 say(f"loading {count:,} subscriptions")
-                figures |= _load(domain, tokens[0], bodies)
+                figures |= _load(domain, token, bodies, say)
                 figures["bulk_per_s"] = round(count / figures["in_force_s"])
                 figures["sqlite_over_bulk"] = round(figures["sqlite_s"] / figures["acknowledged_s"], 3)
                 say(f"in force after {figures['in_force_s']} s; moves: 99 % in {figures['move_p99_ms']} ms")
-                figures |= _add_singles(domain, tokens[0], singles)
+                figures |= _add_singles(domain, token, singles)
                 say(f"single ones: {figures['single_per_s']:,} a second")
                 figures["node_mb"], figures["pipeline_driver_mb"] = node.rss_mb, running.rss_mb
             node.stop()
@@ -104,20 +113,7 @@ def _insert(path: Path, bodies: Sequence[Sequence[bytes]]) -> float:
     return time.perf_counter() - begun
 
 
-def _register(domain: Domain, entities: int) -> list[str]:
-    """Register entities over some connections; the tokens of subscribers."""
-
-    def register(number: int) -> str:
-        with Client(domain.url, http=http) as client:
-            client.register_source(f"s{number}", x=number % 180, y=number % 90)
-        with Client(domain.url, http=http) as client:
-            return client.register_subscriber(f"r{number}", x=number % 180, y=number % 90)
-
-    with httpx.Client(timeout=60.0) as http, ThreadPoolExecutor(_CONNECTIONS) as pool:
-        return list(pool.map(register, range(max(1, entities))))
-
-
-def _load(domain: Domain, token: str, bodies: Sequence[Sequence[bytes]]) -> dict[str, Any]:
+def _load(domain: Domain, token: str, bodies: Sequence[Sequence[bytes]], say: Say) -> dict[str, Any]:
     """Send all rows over some connections, and move a subscriber meanwhile."""
     over, latencies = threading.Event(), list[float]()
 
@@ -132,18 +128,21 @@ def _load(domain: Domain, token: str, bodies: Sequence[Sequence[bytes]]) -> dict
     def load(part: Sequence[Sequence[bytes]]) -> None:
         headers = {"authorization": f"Bearer {token}", "content-type": "application/x-ndjson"}
         with httpx.Client(timeout=600.0, headers=headers) as http:
-            for rows in part:
+            for number, rows in enumerate(part, start=1):
                 response = http.post(f"{domain.url}/v1/subscriptions", content=b"\n".join(rows))
                 response.raise_for_status()
                 if response.json()["added"] != len(rows):
                     raise RuntimeError(response.text[:500])
+                if part is parts[0] and number % _SAY_EVERY == 0:
+                    say(f"about {number * _LOADERS * _ROWS:,} acknowledged")
 
+    parts = [bodies[first::_LOADERS] for first in range(_LOADERS)]
     mover = threading.Thread(target=move)
     mover.start()
     try:
         begun = time.perf_counter()
         with ThreadPoolExecutor(_LOADERS) as pool:
-            list(pool.map(load, [bodies[first::_LOADERS] for first in range(_LOADERS)]))
+            list(pool.map(load, parts))
         acknowledged = time.perf_counter() - begun
     finally:
         over.set()

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from itertools import chain
 
 from roamcast.bind.discovery.cells import Cell
 from roamcast.bind.discovery.messages import SourceRequest, request_of
@@ -35,25 +36,14 @@ from roamcast.journal.bodies import BindingBody
 from roamcast.journal.records import BINDING, POSITION, REMOVAL, SUBSCRIPTION, UNBINDING, Record
 from roamcast.lacl.syntax import RangLoc
 from roamcast.model import BEFORE_ALL, Lifecycle, Position, Subscription, split_name
+from roamcast.node.control.control_update import ControlUpdate
 from roamcast.node.control.held_bindings import HeldBindings
 from roamcast.node.control.queries import CheckedQuery, Queries
 from roamcast.node.control.wants import NodeWants
 from roamcast.store.registry.port import RegistryStore
 from roamcast.store.registry.values import Change, Entity
 
-__all__ = ["BinderAdapter", "ControlUpdate", "registration"]
-
-
-@dataclass(slots=True)
-class ControlUpdate:
-    """Changes to store and records to journal, both in the order in which they happened."""
-
-    changes: list[Change] = field(default_factory=list)
-    records: list[Record] = field(default_factory=list)
-
-    def add(self, other: ControlUpdate) -> None:
-        self.changes += other.changes
-        self.records += other.records
+__all__ = ["BinderAdapter", "registration"]
 
 
 @dataclass(slots=True)
@@ -98,6 +88,7 @@ class BinderAdapter:
         self._moving_regions: dict[str, set[str]] = {}  # by subscriber: subscriptions the pipeline has
         self.states: Counter[str] = Counter()
         self.binding_count = 0
+        self.without_lifecycle_at_restore = 0  # subscriptions; counting them takes a while
         self._interest: Counter[SourceRequest] = Counter()
         self._demand: list[Effect] = []
 
@@ -122,8 +113,7 @@ class BinderAdapter:
             if subscription.in_pipeline:
                 adapter._moving_regions.setdefault(subscription.subscriber, set()).add(subscription.id)
         subscriptions, bindings = registry.subscriptions_with_lifecycle(), registry.live_bindings()
-        registered = (message for entity in entities if (message := registration(entity)) is not None)
-        messages: list[EntityRegistered | Subscribed] = [*registered, *remote]
+        subscribed: list[Subscribed] = []
         states = []
         for subscription in subscriptions:
             query = queries.stored(subscription)
@@ -132,12 +122,14 @@ class BinderAdapter:
                 adapter._add(subscription, query, blocked=lifecycle)
                 continue
             adapter._add(subscription, query)
-            messages.append(Subscribed(subscription.id, subscription.subscriber, query.query))
+            subscribed.append(Subscribed(subscription.id, subscription.subscriber, query.query))
             if lifecycle is not None:
                 states.append(
                     StateChanged(subscription.id, SubscriptionState(lifecycle.state), lifecycle.why, lifecycle.since)
                 )
         adapter.binding_count = len(bindings)
+        registered = (message for entity in entities if (message := registration(entity)) is not None)
+        messages = chain(registered, remote, subscribed)  # one at a time: there may be very many
         effects = adapter._binder.restore(messages, bindings, states, at)
         sources_of = lambda id: adapter._binder.status(id).sources  # noqa: E731
         update = adapter._update(effects, at, may_hold=adapter._may_be_silent, kept=sources_of)
@@ -145,6 +137,7 @@ class BinderAdapter:
         adapter._demand = [SourceDemanded(source, at) for source in adapter._binder.bound_sources]
         for (source_condition, cell), count in registry.count_without_lifecycle().items():
             adapter.adjust_interest(source_condition, cell, count)
+            adapter.without_lifecycle_at_restore += count
         return adapter, update
 
     def __contains__(self, subscription: str) -> bool:

@@ -8,7 +8,7 @@ from collections import Counter
 from roamcast.bind.lcesm.messages import StateChanged, SubscriptionState, Unbound
 from roamcast.journal.records import REMOVAL, SUBSCRIPTION, UNBINDING, Record
 from roamcast.model import Subscription
-from roamcast.node.control.binder_adapter import ControlUpdate
+from roamcast.node.control.control_update import ControlUpdate
 from roamcast.node.control.queries import Queries, cell_of
 from roamcast.store.registry.port import RegistryStore
 from roamcast.store.registry.values import BodySet, LifecycleEnded

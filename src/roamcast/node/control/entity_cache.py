@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 import orjson
 
@@ -13,30 +12,25 @@ from roamcast.store.registry.values import Entity
 __all__ = ["EntityCache"]
 
 
-class _CachedEntity(NamedTuple):
-    entity: Entity
-    attributes: str | None  # as JSON
-
-
 class EntityCache:
     """Entities as they are stored. One thread changes it; any thread may read."""
 
     def __init__(self, entities: Iterable[Entity] = ()) -> None:
-        self._cached: dict[str, _CachedEntity] = {}
+        self._entities: dict[str, Entity] = {}
+        self._attributes: dict[str, str] = {}  # as JSON, of those that have any
         self._by_token: dict[str, str] = {}
         self._by_gateway: dict[str, set[str]] = {}
         for entity in entities:
             self.put(entity)
 
     def __len__(self) -> int:
-        return len(self._cached)
+        return len(self._entities)
 
     def __iter__(self) -> Iterator[Entity]:
-        return iter([cached.entity for cached in list(self._cached.values())])
+        return iter(list(self._entities.values()))
 
     def find(self, id: str) -> Entity | None:
-        cached = self._cached.get(id)
-        return None if cached is None else cached.entity
+        return self._entities.get(id)
 
     def get(self, id: str) -> Entity:
         """Raises NotFoundError."""
@@ -59,35 +53,36 @@ class EntityCache:
 
     def attributes_json(self, id: str) -> str | None:
         """The attributes as a JSON object; None without attributes. Raises NotFoundError."""
-        cached = self._cached.get(id)
-        if cached is None:
+        if id not in self._entities:
             raise unknown_entity(id)
-        return cached.attributes
+        return self._attributes.get(id)
 
     def put(self, entity: Entity) -> None:
         """Add or replace an entity."""
-        before = self._cached.get(entity.id)
-        if before is not None and before.entity.attributes is entity.attributes:
-            text = before.attributes
-        else:
-            text = orjson.dumps(dict(entity.attributes)).decode() if entity.attributes else None
+        before = self._entities.get(entity.id)
+        if not entity.attributes:
+            self._attributes.pop(entity.id, None)
+        elif before is None or before.attributes is not entity.attributes:
+            self._attributes[entity.id] = orjson.dumps(dict(entity.attributes)).decode()
         if before is not None:
-            self._forget(before.entity, keep=entity)
-        self._cached[entity.id] = _CachedEntity(entity, text)
+            self._forget(before, keep=entity)
+        self._entities[entity.id] = entity
         if entity.token_hash is not None:
             self._by_token[entity.token_hash] = entity.id
         if entity.gateway is not None:
             self._by_gateway.setdefault(entity.gateway, set()).add(entity.id)
 
     def remove(self, id: str) -> None:
-        cached = self._cached.pop(id, None)
-        if cached is not None:
-            self._forget(cached.entity)
+        entity = self._entities.pop(id, None)
+        if entity is not None:
+            self._attributes.pop(id, None)
+            self._forget(entity)
 
     def reload(self, entities: Iterable[Entity]) -> None:
         """Replace the whole content."""
         fresh = EntityCache(entities)
-        self._cached, self._by_token, self._by_gateway = fresh._cached, fresh._by_token, fresh._by_gateway
+        self._entities, self._attributes = fresh._entities, fresh._attributes
+        self._by_token, self._by_gateway = fresh._by_token, fresh._by_gateway
 
     def _forget(self, entity: Entity, keep: Entity | None = None) -> None:
         """Let the token and the gateway of an entity not lead to it any more, unless they are those of `keep`."""

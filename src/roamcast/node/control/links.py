@@ -9,7 +9,7 @@ from typing import Final
 from roamcast.errors import CapacityError
 from roamcast.journal.records import Record
 from roamcast.journal.wants import begin_want, end_want
-from roamcast.node.control.binder_adapter import ControlUpdate
+from roamcast.node.control.control_update import ControlUpdate
 from roamcast.node.control.wants import UNKNOWN, WantsRequest
 from roamcast.store.registry.port import RegistryStore
 from roamcast.store.registry.values import Want, WantAdded, WantRemoved

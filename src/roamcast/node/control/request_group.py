@@ -19,7 +19,8 @@ from roamcast.group_commit import Submission
 from roamcast.journal.records import REMOVAL, SUBSCRIPTION, Record
 from roamcast.model import Lifecycle, Position, Subscription
 from roamcast.node.clock import Clock
-from roamcast.node.control.binder_adapter import BinderAdapter, ControlUpdate, registration
+from roamcast.node.control.binder_adapter import BinderAdapter, registration
+from roamcast.node.control.control_update import ControlUpdate
 from roamcast.node.control.entity_cache import EntityCache
 from roamcast.node.control.queries import AcceptedQuery
 from roamcast.store.registry.port import (

@@ -20,9 +20,10 @@ from roamcast.group_commit import GroupCommit, Submission, fail
 from roamcast.journal.port import JournalWriter
 from roamcast.model import Position
 from roamcast.node.clock import Clock
-from roamcast.node.control.binder_adapter import BinderAdapter, ControlUpdate
+from roamcast.node.control.binder_adapter import BinderAdapter
 from roamcast.node.control.changed_places import changed_places
 from roamcast.node.control.control_outbox import ControlOutbox
+from roamcast.node.control.control_update import ControlUpdate
 from roamcast.node.control.entity_cache import EntityCache
 from roamcast.node.control.peer_sources import PeerSources
 from roamcast.node.control.peer_wants import ControlParts, PeerWants
@@ -361,7 +362,7 @@ class ControlWriter:
         self._outbox.behind = True
         update.changes += last
         self._store(update)
-        self._without_lifecycle = sum(self._registry.count_without_lifecycle().values())
+        self._without_lifecycle = adapter.without_lifecycle_at_restore
         self._adapter = adapter
         self.peer_sources.restart(adapter)
         return adapter

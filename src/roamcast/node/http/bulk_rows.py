@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any, Final, Protocol, TypeVar
 
 import orjson
 from starlette.concurrency import run_in_threadpool
@@ -13,7 +13,7 @@ from roamcast.node.control.request_group import Outcome
 from roamcast.node.http.errors import error_json
 from roamcast.node.validation_errors import MalformedError, list_length_error
 
-__all__ = ["CHUNK", "NDJSON", "Row", "accept_each", "add_rows", "is_bulk", "read_json", "read_rows"]
+__all__ = ["CHUNK", "NDJSON", "Row", "Rows", "accept_each", "add_rows", "is_bulk", "read_json", "read_rows"]
 
 NDJSON: Final = "application/x-ndjson"
 CHUNK: Final = 1_000
@@ -21,6 +21,17 @@ CHUNK: Final = 1_000
 
 Row = Any
 """A JSON value, or bytes that are not JSON."""
+
+
+class Rows(Protocol):
+    """Rows in order: a list, or what can be cut into chunks like one."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[Row]: ...
+
+    def __getitem__(self, part: slice, /) -> Rows: ...
+
 
 T = TypeVar("T")
 
@@ -52,7 +63,7 @@ def read_json(body: bytes) -> Row:
         return body
 
 
-def accept_each(rows: Sequence[Row], first: int, name: str, accept: Callable[[Row, int], T]) -> list[T | RoamcastError]:
+def accept_each(rows: Rows, first: int, name: str, accept: Callable[[Row, int], T]) -> list[T | RoamcastError]:
     """What `accept` makes of each row and its number, from `first` on, or the error, which names the row."""
     accepted: list[T | RoamcastError] = []
     for number, row in enumerate(rows, first):
@@ -66,9 +77,9 @@ def accept_each(rows: Sequence[Row], first: int, name: str, accept: Callable[[Ro
 
 
 async def add_rows(
-    rows: Sequence[Row],
+    rows: Rows,
     name: str,
-    accept: Callable[[Sequence[Row], int], Sequence[tuple[str, T] | RoamcastError]],
+    accept: Callable[[Rows, int], Sequence[tuple[str, T] | RoamcastError]],
     add: Callable[[Sequence[tuple[str, T]], int], Awaitable[Sequence[Outcome]]],
     *,
     all_or_none: bool,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Sequence
 from math import isfinite
 from typing import Any, Final
 
@@ -17,8 +16,10 @@ import orjson
 from roamcast.errors import InputError, RoamcastError
 from roamcast.model import Box
 from roamcast.node.control.queries import AcceptedQuery, Queries
-from roamcast.node.http.bulk_rows import NDJSON, Row, accept_each, read_json
+from roamcast.node.http.arrow_bodies import TABLE_TYPES, describe_columns
+from roamcast.node.http.bulk_rows import NDJSON, Row, Rows, accept_each, read_json
 from roamcast.node.http.request_parsing import BodyParser
+from roamcast.node.http.subscription_tables import SUBSCRIPTION_COLUMNS
 from roamcast.node.schemas import SubscriptionIn
 from roamcast.settings_model import NodeLimits
 from roamcast.validation import ID
@@ -26,8 +27,10 @@ from roamcast.validation import ID
 __all__ = ["SUBSCRIPTION", "SUBSCRIPTIONS_OPENAPI", "AcceptedRow", "accept_rows", "new_id", "read_row", "read_simple"]
 
 SUBSCRIPTION: Final = BodyParser(SubscriptionIn)
-SUBSCRIPTIONS_OPENAPI: Final = BodyParser(SubscriptionIn, bulk="subscriptions").openapi_with(NDJSON, {})
-"""One subscription, a list, or lines."""
+SUBSCRIPTIONS_OPENAPI: Final = BodyParser(SubscriptionIn, bulk="subscriptions").openapi_with(
+    NDJSON, dict.fromkeys(sorted(TABLE_TYPES), describe_columns(SUBSCRIPTION_COLUMNS))
+)
+"""One subscription, a list, lines, or a table."""
 
 _ID: Final = re.compile(ID)
 _SIMPLE: Final = frozenset({"id", "box", "terms"})
@@ -39,7 +42,7 @@ AcceptedRow = tuple[str, AcceptedQuery] | RoamcastError
 
 
 def accept_rows(
-    rows: Sequence[Row], first: int, queries: Queries, limits: NodeLimits, subscriber: str, key: str | None
+    rows: Rows, first: int, queries: Queries, limits: NodeLimits, subscriber: str, key: str | None
 ) -> list[AcceptedRow]:
     """Read each of these rows, which begin with number `first`. For the `key` see `new_id`."""
 

@@ -13,15 +13,15 @@ import httpx
 
 from roamcast.errors import AuthenticationError, ConflictError, UnavailableError
 from roamcast.node.peers.peer_file import Peer, Peers
-from roamcast.security.signing import Nonces, SignedRequest, response_signature, same, signature
+from roamcast.security.signing import Nonces, SignedRequest, body_digest, response_signature, same, signature
 
 __all__ = ["SessionError", "SignedHttp", "http_client"]
 
 log = logging.getLogger(__name__)
 
 _SECONDS, _CONNECT = 10.0, 2.0
-_OFFICE, _URL, _NONCE, _SIGNATURE, _SESSION = (
-    f"roamcast-{name}" for name in ("office", "url", "nonce", "signature", "session")
+_OFFICE, _URL, _NONCE, _DIGEST, _SIGNATURE, _SESSION = (
+    f"roamcast-{name}" for name in ("office", "url", "nonce", "digest", "signature", "session")
 )
 
 
@@ -99,19 +99,28 @@ class SignedHttp:
             )
         return content
 
-    def check(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> tuple[Peer, str]:
-        """Verify a request; returns its signer and nonce. Raises AuthenticationError, or SessionError to sign again."""
-        domain, nonce, url = (headers.get(name, "") for name in (_OFFICE, _NONCE, _URL))
+    def signer(self, method: str, path: str, headers: Mapping[str, str]) -> Peer:
+        """The peer that signed these headers, to be verified before its body is read. Raises AuthenticationError."""
+        domain, nonce, url, digest = (headers.get(name, "") for name in (_OFFICE, _NONCE, _URL, _DIGEST))
         peer = self._peers.find(domain)
-        signed = SignedRequest(domain, self.domain, url, method, path, body, nonce)
-        is_valid = peer is not None and same(signature(peer.secret, signed), headers.get(_SIGNATURE, ""))
-        if peer is None or not is_valid:
+        signed = SignedRequest(domain, self.domain, url, method, path, digest, nonce)
+        if peer is None or not same(signature(peer.secret, signed), headers.get(_SIGNATURE, "")):
             raise AuthenticationError("not signed by a peer", where=_SIGNATURE, hint="join with an invitation")
-        if not self._nonces.accept(domain, nonce):
+        return peer
+
+    def accept(self, peer: Peer, headers: Mapping[str, str], body: bytes) -> str:
+        """Accept a request of its `signer`, once; returns its nonce.
+
+        Raises AuthenticationError for another body, or SessionError to sign again.
+        """
+        if not same(body_digest(body), headers.get(_DIGEST, "")):
+            raise AuthenticationError("not the body that was signed", where=_DIGEST, hint="use TLS")
+        nonce, url = headers.get(_NONCE, ""), headers.get(_URL, "")
+        if not self._nonces.accept(peer.domain, nonce):
             raise SessionError(self._nonces.session)
         if url and url != peer.url:
-            self._peers.set_url(domain, url)
-        return peer, nonce
+            self._peers.set_url(peer.domain, url)
+        return nonce
 
     def response_headers(self, peer: Peer, nonce: str, body: bytes) -> dict[str, str]:
         return {_SIGNATURE: response_signature(peer.secret, nonce, body)}
@@ -119,11 +128,13 @@ class SignedHttp:
     async def _send(
         self, peer: Peer, path: str, body: bytes, nonce: str, seconds: float
     ) -> tuple[httpx.Response, bytes]:
-        signed = SignedRequest(self.domain, peer.domain, self.url, "POST", path, body, nonce)
+        digest = body_digest(body)
+        signed = SignedRequest(self.domain, peer.domain, self.url, "POST", path, digest, nonce)
         headers = {
             _OFFICE: self.domain,
             _URL: self.url,
             _NONCE: nonce,
+            _DIGEST: digest,
             _SIGNATURE: signature(peer.secret, signed),
             "content-type": "application/json",
             "accept-encoding": "identity",  # a small compressed response could become huge

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from sys import intern
 from typing import Any, Final
 
 import orjson
@@ -11,7 +12,7 @@ from sqlalchemy import BigInteger, Boolean, Column, Double, Index, MetaData, Row
 from roamcast.journal.records import Record
 from roamcast.model import Lifecycle, Position, Subscription
 from roamcast.store.engine import BigSerial, SortedText, StoreFormat, meta_table
-from roamcast.store.registry.values import Entity
+from roamcast.store.registry.values import NO_ATTRIBUTES, Entity, EntityKind
 
 __all__ = [
     "BOUNDS_AMONG", "BOUNDS_OF_SOURCES", "INCARNATION", "INSERT_SUBSCRIPTION", "LATEST", "PIPELINE", "RAISE_BOUND",
@@ -141,7 +142,9 @@ def entity_row(entity: Entity) -> dict[str, Any]:
 
 def entity_of(row: Row[Any]) -> Entity:
     position = None if row.time is None else Position(row.id, row.x, row.y, row.time)
-    return Entity(row.id, row.kind, row.token_hash, orjson.loads(row.attributes), position, row.gateway)
+    attributes = NO_ATTRIBUTES if row.attributes == "{}" else orjson.loads(row.attributes)
+    kind: EntityKind = intern(row.kind)  # type: ignore[assignment]  # the column has no others
+    return Entity(row.id, kind, row.token_hash, attributes, position, row.gateway)
 
 
 # Statements for `Session`, with all columns in their order.

@@ -94,7 +94,9 @@ class SqlRegistry:
         return entity_of(rows[0])
 
     def entities(self) -> list[Entity]:
-        return [entity_of(row) for row in self._rows(select(entities).where(registered).order_by(entities.c.id))]
+        query = select(entities).where(registered).order_by(entities.c.id)
+        with read_transaction(self._engine) as connection:
+            return list(map(entity_of, connection.execute(query)))
 
     def retired(self, ids: Sequence[str]) -> dict[str, EntityKind]:
         query = select(entities.c.id, entities.c.kind).where(not_(registered))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from roamcast.bind.lcesm.messages import Bound, StateChanged, Unbound
 from roamcast.journal.records import Record
 from roamcast.model import Position, Subscription
 
 __all__ = [
+    "NO_ATTRIBUTES",
     "AttributesSet",
     "Binding",
     "BodySet",
@@ -31,6 +32,9 @@ __all__ = [
 
 EntityKind = Literal["source", "subscriber", "gateway"]
 
+NO_ATTRIBUTES: Final[Mapping[str, str | float | bool]] = {}
+"""The attributes of all entities without any: there may be very many."""
+
 
 @dataclass(frozen=True, slots=True)
 class Entity:
@@ -42,7 +46,7 @@ class Entity:
     id: str
     kind: EntityKind
     token_hash: str | None
-    attributes: Mapping[str, str | float | bool] = field(default_factory=dict)
+    attributes: Mapping[str, str | float | bool] = field(default_factory=lambda: NO_ATTRIBUTES)
     position: Position | None = None
     gateway: str | None = None
 

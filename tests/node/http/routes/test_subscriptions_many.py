@@ -5,8 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import orjson
+import pyarrow as pa
 import pytest
 from nodes import RunningNode, bearer, journalled
+
+from roamcast.client.arrow_tables import stream_body
+from roamcast.node.http.arrow_bodies import ARROW_STREAM
 
 BOX = [-1, -2, 3, 4]
 NEAREST = "Select Where &location in nearest"
@@ -51,6 +55,36 @@ def test_lines_are_rows(node: RunningNode) -> None:
     results = node.http.post("/v1/subscriptions", content=body, headers=headers).json()["subscriptions"]
     assert [row.get("id") for row in results] == ["a", None, "b"]
     assert results[1]["error"]["where"] == "subscriptions[1]"
+
+
+def test_a_table_has_rows(node: RunningNode) -> None:
+    """Each is added or refused on its own."""
+    anna = node.subscriber()
+    table = pa.table({"id": ["a", "b", "c"], "terms": [["x"], [], ["y"]], "box": [BOX, None, None]})
+    headers = {**bearer(anna), "content-type": ARROW_STREAM}
+    response = node.http.post("/v1/subscriptions", content=stream_body(table), headers=headers).json()
+    assert [row.get("new") for row in response["subscriptions"]] == [True, None, True]
+    assert response["subscriptions"][1]["error"]["where"] == "subscriptions[1]"
+    assert set(listed(node, anna)) == {"a", "c"}
+
+
+@pytest.mark.parametrize(
+    ("table", "status", "where"),
+    [
+        (pa.table({"term": ["x"]}), 422, "body"),
+        (pa.table({"terms": ["x"]}), 422, "terms"),
+        (pa.table({"lacl": pa.nulls(100_001)}), 422, "subscriptions"),
+        (pa.table({"terms": pa.ListArray.from_arrays(pa.array([0, 2**24], pa.int32()), pa.nulls(2**24))}), 413, "body"),
+        (None, 400, "body"),
+    ],
+    ids=["unknown column", "wrong type", "too many rows", "too large", "damaged"],
+)
+def test_a_table_that_cannot_be_read_adds_nothing(node: RunningNode, table: Any, status: int, where: str) -> None:
+    anna = node.subscriber()
+    headers = {**bearer(anna), "content-type": ARROW_STREAM}
+    body = b"\xff" * 100 if table is None else stream_body(table)
+    response = node.http.post("/v1/subscriptions", content=body, headers=headers)
+    assert (response.status_code, response.json()["error"]["where"]) == (status, where)
 
 
 @pytest.mark.parametrize(

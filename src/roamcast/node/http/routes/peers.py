@@ -215,9 +215,14 @@ def _read_wants(body: bytes) -> tuple[WantsRequest, dict[str, int] | None]:
 
 
 async def _signed(request: Request, node: Node) -> tuple[Peer, str, bytes]:
-    """The peer that signed the request, the nonce, and the body. Raises AuthenticationError."""
+    """The peer that signed the request, the nonce, and the body. Raises AuthenticationError.
+
+    Nothing of the body is read if the headers are not signed.
+    """
+    signed_http, headers = node.office.signed_http, request.headers
+    peer = signed_http.signer(request.method, request.url.path, headers)
     body = await read_bytes(request, node)
-    peer, nonce = node.office.signed_http.check(request.method, request.url.path, request.headers, body)
+    nonce = signed_http.accept(peer, headers, body)
     node.office.peers.mark_joined(peer.domain)
     return peer, nonce, body
 

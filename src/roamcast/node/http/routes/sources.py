@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from roamcast.errors import AuthenticationError, InputError, PermissionDeniedError, RoamcastError
 from roamcast.node.http.api_route import ApiRoute
-from roamcast.node.http.bulk_rows import NDJSON, Row, accept_each, add_rows, is_bulk, read_rows
+from roamcast.node.http.bulk_rows import NDJSON, Row, Rows, accept_each, add_rows, is_bulk, read_rows
 from roamcast.node.http.dependencies import Gateway, GatewayOrOperator, RegisteringGateway, TheNode
 from roamcast.node.http.entity_fields import fields_of
 from roamcast.node.http.openapi import OPTIONAL_TOKEN, errors
@@ -131,7 +131,7 @@ async def remove_source(id: str, node: TheNode, gateway: GatewayOrOperator) -> N
 async def _register_many(node: Node, gateway: str, body: bytes, type_: str, *, all_or_none: bool) -> Response:
     rows = await parse_off_loop(body, lambda: read_rows(body, type_, "sources", node.limits.bulk))
 
-    def accept(chunk: Sequence[Row], first: int) -> list[tuple[str, Entity] | RoamcastError]:
+    def accept(chunk: Rows, first: int) -> list[tuple[str, Entity] | RoamcastError]:
         def read(row: Row, number: int) -> tuple[str, Entity]:
             source = _read(node, gateway, row if isinstance(row, bytes) else orjson.dumps(row))
             return source.id, source

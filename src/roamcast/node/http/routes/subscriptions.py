@@ -18,12 +18,13 @@ from roamcast.node.auth import Caller
 from roamcast.node.control.explain import Check, ExplainedEvent, PipelineProgress, explain, verdict
 from roamcast.node.control.queries import AcceptedQuery
 from roamcast.node.control.request_group import NamedQueries, Outcome
-from roamcast.node.http.bulk_rows import CHUNK, Row, add_rows, is_bulk, read_json, read_rows
+from roamcast.node.http.arrow_bodies import TABLE_TYPES
+from roamcast.node.http.bulk_rows import CHUNK, Rows, add_rows, is_bulk, read_json, read_rows
 from roamcast.node.http.dependencies import Subscriber, SubscriberOrOperator, TheNode
 from roamcast.node.http.errors import error_json
 from roamcast.node.http.home_route import HomeRoute
 from roamcast.node.http.openapi import errors
-from roamcast.node.http.request_parsing import BodyParser, media_type, parse_off_loop, read_bytes
+from roamcast.node.http.request_parsing import BodyParser, media_type, read_bytes
 from roamcast.node.http.schemas.subscriptions import (
     AddedOut,
     BindingsOut,
@@ -43,6 +44,7 @@ from roamcast.node.http.subscription_rows import (
     read_row,
     read_simple,
 )
+from roamcast.node.http.subscription_tables import read_subscription_table
 from roamcast.node.schemas import EventIn, SubscriptionIdsIn
 from roamcast.node.service import Node
 from roamcast.node.waiting import await_to_the_end
@@ -81,17 +83,17 @@ async def add_subscriptions(
     The subscription applies to every event published after the response. Adding the same subscription under the same id
     again returns 200; 409 if another one has the id.
 
-    A JSON list, or NDJSON (`application/x-ndjson`: one subscription in each line), adds many. The response has the
-    number `added`, of those that exist already (`existing`) and of `refused` ones, and in `subscriptions`, in the same
-    order, each `id` and whether it is `new`, or an `error`. Each is added or refused on its own. With `all_or_none`
-    nothing is added if one is refused; such a list is limited to one append to the journal.
+    A JSON list, NDJSON (`application/x-ndjson`: one subscription in each line), or a table in Arrow or Parquet adds
+    many. The response has the number `added`, of those that exist already (`existing`) and of `refused` ones, and in
+    `subscriptions`, in the same order, each `id` and whether it is `new`, or an `error`. Each is added or refused on
+    its own. With `all_or_none` nothing is added if one is refused; then the limit is one append to the journal.
 
     Send ids, or an `idempotency_key`, to be able to repeat a request. With a key, rows without an id get the same ids
     in each request with the same key and rows in the same order.
     """
     body = await read_bytes(request, node)
     type_ = media_type(request)
-    if is_bulk(body, type_):
+    if type_ in TABLE_TYPES or is_bulk(body, type_):
         return await _add_many(node, caller.id, body, type_, all_or_none=all_or_none, key=idempotency_key)
     id, query = await _read_one(node, body)
     id = id or new_id(caller.id, idempotency_key)
@@ -145,9 +147,13 @@ async def _add_many(
     node: Node, subscriber: str, body: bytes, type_: str, *, all_or_none: bool, key: str | None
 ) -> Response:
     most = node.limits.bulk if all_or_none else node.limits.subscriptions
-    rows = await parse_off_loop(body, lambda: read_rows(body, type_, "subscriptions", most))
 
-    def accept(chunk: Sequence[Row], first: int) -> list[AcceptedRow]:
+    def read() -> Rows:
+        if type_ in TABLE_TYPES:
+            return read_subscription_table(body, type_, most, node.limits.decoded)
+        return read_rows(body, type_, "subscriptions", most)
+
+    def accept(chunk: Rows, first: int) -> list[AcceptedRow]:
         return accept_rows(chunk, first, node.queries, node.limits, subscriber, key)
 
     async def add(queries: NamedQueries, first: int) -> list[Outcome]:
@@ -156,6 +162,7 @@ async def _add_many(
             node.show_subscription(id, subscriber, query.body)
         return outcomes
 
+    rows = await run_in_threadpool(read)
     return _json(await add_rows(rows, "subscriptions", accept, add, all_or_none=all_or_none))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from roamcast.journal.bodies import PositionBody
 from roamcast.journal.records import POSITION, Record
 from roamcast.lab.torture.federation.parts import SmallWants
-from roamcast.node.control.binder_adapter import ControlUpdate
+from roamcast.node.control.control_update import ControlUpdate
 from roamcast.node.control.draining import Draining
 from roamcast.node.control.links import Links
 from roamcast.node.control.wants import UNKNOWN, ClockBounds, WantsRequest
