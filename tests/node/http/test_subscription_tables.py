@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from roamcast.errors import RoamcastError
 from roamcast.node.control.queries import Queries
 from roamcast.node.http.arrow_bodies import ARROW_FILE, ARROW_STREAM, PARQUET
-from roamcast.node.http.subscription_rows import NDJSON, AcceptedRow, accept_rows, read_rows
+from roamcast.node.http.bulk_rows import NDJSON, Rows, read_rows
+from roamcast.node.http.subscription_rows import AcceptedRow, accept_rows
 from roamcast.node.http.subscription_tables import read_subscription_table
 from roamcast.places import Places
 from roamcast.settings_model import NodeLimits
@@ -69,7 +70,11 @@ def body_of(table: pa.Table, media_type: str = ARROW_STREAM) -> bytes:
 
 def results(body: bytes, media_type: str, space: str = "geographic") -> list[Any]:
     queries = Queries(Places({}, SPACES[space]), SPACES[space], LIMITS)
-    sent = read_rows(body, media_type, 100, 1 << 20)
+    sent: Rows
+    if media_type == NDJSON:
+        sent = read_rows(body, media_type, "subscriptions", 100)
+    else:
+        sent = read_subscription_table(body, media_type, 100, 1 << 20)
     accepted: list[AcceptedRow] = []
     for first in range(0, len(sent), 4):  # in chunks
         accepted += accept_rows(sent[first : first + 4], first, queries, LIMITS, "ann", "key")
