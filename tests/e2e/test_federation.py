@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -37,6 +38,12 @@ class Hosts:
         """Start a node that was stopped, at another port."""
         node = running_node(self.nodes[domain].data, domain=domain, silence=3.0)
         self.nodes[domain] = self._opened.enter_context(node)
+
+    def wait_for_clocks(self, domain: str, source: str) -> None:
+        """Wait for as long as a removal of now counts as later, because the clock of the other host may be ahead."""
+        most = self.nodes[domain].service.control.peer_wants.own.clock_bounds(source).most
+        end = time.time_ns() // 1_000 + max(most, 0)
+        until(lambda: time.time_ns() // 1_000 > end, "the clocks")
 
 
 class Reader:
@@ -121,6 +128,7 @@ def test_events_of_another_host_reach_bound_and_region_subscriptions(hosts: Host
     ann.read(81)
     ann.until_states(near="active", region="active")
     ann.client.unsubscribe("region")
+    hosts.wait_for_clocks("north", "b4@south")
     publish(b4, 42, 46)
     ann.read(86)
     assert ann.numbers("near") == list(range(1, 47))

@@ -13,7 +13,7 @@ from roamcast import Client
 
 POSTS = 2
 BULK = 50
-PAUSE = 0.5  # seconds between the batches of a source, for each domain
+PAUSE = 0.35  # seconds between the batches of a source, for each domain
 RETRIES = (0.1, 0.2, 0.5, 1.0, 2.0, *[3.0] * 20)
 STEPS = ("migrations", "changes by visitors")
 AWAY = 60.0  # latitude of a tram that is in no region
