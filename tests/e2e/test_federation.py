@@ -40,9 +40,9 @@ class Hosts:
         self.nodes[domain] = self._opened.enter_context(node)
 
     def wait_for_clocks(self, domain: str, source: str) -> None:
-        """Wait for as long as a removal of now counts as later, because the clock of the other host may be ahead."""
-        most = self.nodes[domain].service.control.peer_wants.own.clock_bounds(source).most
-        end = time.time_ns() // 1_000 + max(most, 0)
+        """Wait for as long as now may be before or after, by the clock of the host of the source."""
+        bounds = self.nodes[domain].service.control.peer_wants.own.clock_bounds(source)
+        end = time.time_ns() // 1_000 + max(bounds.most, -bounds.least, 0)
         until(lambda: time.time_ns() // 1_000 > end, "the clocks")
 
 
@@ -101,6 +101,7 @@ def test_events_of_another_host_reach_bound_and_region_subscriptions(hosts: Host
     b4 = hosts.client("south")
     token = b4.register_source("b4", attributes={"context": "noise"}, x=8.0, y=53.0)
     publish(b4, 1, 1)
+    hosts.wait_for_clocks("north", "b4@south")
     ann = Reader(hosts)
     ann.client.subscribe(NEAREST, id="near")
     ann.client.subscribe(REGION, id="region")
