@@ -84,7 +84,8 @@ def border_points(rng: np.random.Generator, wanted: Sequence[SubscriptionRow], c
 
 def _beside(rng: np.random.Generator, values: Any) -> Any:
     away = rng.choice([-math.inf, math.inf], len(values))
-    return np.where(rng.random(len(values)) < 0.3, np.nextafter(values, away), values)
+    with np.errstate(over="ignore"):  # beside the largest float is infinity
+        return np.where(rng.random(len(values)) < 0.3, np.nextafter(values, away), values)
 
 
 def subscriptions_of(wanted: Sequence[SubscriptionRow]) -> Subscriptions:

@@ -11,6 +11,7 @@ from roamcast.lab import batches
 from roamcast.lab.experiments.drtcluster import throughput
 from roamcast.lab.experiments.drtcluster.throughput import Configuration, configurations, measure_throughput
 from roamcast.match.port import Events
+from roamcast.pipeline.tasks.match_job import match_here
 
 
 class LocalEvents:
@@ -32,7 +33,8 @@ def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     """Match in this process; the first worker takes half a second, the second one more."""
 
     def match(self: Any, prepared: Any) -> Any:
-        return batches._match_here(prepared.context, batches.event_records(self._events.events, self._last_offset))
+        records = batches.event_records(self._events.events, self._last_offset)
+        return match_here(records.to_batches(), prepared.context)
 
     monkeypatch.setattr(throughput, "write_events", LocalEvents)
     monkeypatch.setattr(batches.Batches, "match", match)
