@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from math import isinf
 from typing import Any, Final, TypeAlias
@@ -36,7 +36,7 @@ _LETTER_COLUMNS: Final = ("node", "subscriber", "id", "every")
 _DESCRIBED: Final = (
     "min_x", "min_y", "max_x", "max_y", "terms", "circle", "place", "source", "on", "moving_radius",
 )  # fmt: skip
-_EVENT_COLUMNS: Final = ["kind", "node", "home", "entity", "offset", "seq", "time", "event", "attributes"]
+_EVENT_COLUMNS: Final = ["node", "home", "entity", "offset", "seq", "time", "event", "attributes"]
 
 
 def letters_of_matches(events: pa.Table, subscriptions: TableLookup) -> pa.Table:
@@ -60,14 +60,14 @@ def letters_of_bindings(events: pa.Table, bindings: TableLookup) -> pa.Table:
     return _letters(events, lists, rows, pa.array(whys, pa.string()))
 
 
-def letters_of_initial_bindings(initial: Sequence[BindingRow], events: pa.Table, sources: TableLookup) -> pa.Table:
+def letters_of_initial_bindings(initial: Sequence[BindingRow], fresh: pa.Table, sources: TableLookup) -> pa.Table:
     """The letters with the last event that was known of a source when a subscription was first bound to it.
 
-    `sources` has the newest events of earlier batches, `events` (MATCHED_SCHEMA) those of this one. The letter has the
+    `sources` has the newest events of earlier batches, `fresh` (MATCHED_SCHEMA) those of this one. The letter has the
     offset of the binding. Offsets of another node do not compare with it: a letter with an event from there is `first`.
     """
     letters = []
-    for binding, newest in zip(initial, _newest_before(initial, events, sources), strict=True):
+    for binding, newest in zip(initial, _newest_before(initial, fresh, sources), strict=True):
         if newest is None or not _satisfies(newest, binding["on"]):
             continue
         letters.append(
@@ -86,11 +86,9 @@ def letters_of_last_known(
 ) -> pa.Table:
     """The letters with the last event of a remote source, which its home sent because a subscription was bound to it.
 
-    `events` are those of the batch. Such an event came after the binding, but was published before. `new` bindings of
-    this batch get it as all others do. Of several events of a source only the newest counts, and that once.
+    The event came after the binding, but was published before. `new` bindings of this batch get it as all others do.
+    Of several events of a source only the newest counts, and that once.
     """
-    is_forwarded = _forwarded_events(events)
-    events = events.filter(pc.equal(events["kind"], LAST_KNOWN))
     if not events.num_rows:
         return PENDING_SCHEMA.empty_table()
     events = events.sort_by([("seq", "ascending"), ("node", "descending"), ("offset", "descending")])
@@ -108,7 +106,7 @@ def letters_of_last_known(
     created = {(row["node"], row["since"]) for row in new}
     letters = []
     for event, binding in zip(events.take(pa.array(pairs.key)).to_pylist(), rows.to_pylist(), strict=True):
-        is_waiting = binding["initial"] and _is_before(event, binding, is_forwarded)
+        is_waiting = binding["initial"] and event["time"] < binding["begin"]
         if is_waiting and (binding["node"], binding["since"]) not in created and _satisfies(event, binding["on"]):
             letters.append(
                 {
@@ -154,37 +152,23 @@ def _newest_before(initial: Sequence[BindingRow], fresh: pa.Table, sources: Tabl
     earlier = sources.take(pairs.row, ("seq", "time", "event", "attributes")).to_pylist()
     for number, event in zip(pairs.key.tolist(), earlier, strict=True):
         candidates[number].append(event)
-    is_forwarded = _forwarded_events(fresh)
     by_source: dict[tuple[str, str], list[EventRow]] = {}
     for event in fresh.filter(pc.is_valid(fresh["event"])).select(_EVENT_COLUMNS).to_pylist():
         by_source.setdefault((event["home"], event["entity"]), []).append(event)
     for events, binding in zip(candidates, initial, strict=True):
         of_source = by_source.get((binding["home"], binding["source"]), [])
-        events += (event for event in of_source if _is_before(event, binding, is_forwarded))
+        events += (event for event in of_source if _is_before(event, binding))
     return [
         max((event for event in events if event["event"] is not None), key=lambda event: event["seq"], default=None)
         for events in candidates
     ]
 
 
-def _forwarded_events(events: pa.Table) -> frozenset[tuple[str, str, int]]:
-    """The forwarded events among these, if any of the others was sent as last known."""
-    if not pc.any(pc.equal(events["kind"], LAST_KNOWN)).as_py():
-        return frozenset()
-    forwarded = events.filter(pc.equal(events["kind"], FORWARDED))
-    return frozenset(zip(*(forwarded[name].to_pylist() for name in ("home", "entity", "seq")), strict=True))
-
-
-def _is_before(event: EventRow, binding: BindingRow, forwarded: Container[tuple[str, str, int]]) -> bool:
-    """By offset or, if the two are of different nodes, by time.
-
-    Clocks are compared roughly, so a binding may begin before an event that its home knows to be earlier, and has sent
-    as last known. It counts as earlier, unless it was `forwarded` too: then the binding matches it.
-    """
+def _is_before(event: EventRow, binding: BindingRow) -> bool:
+    """By offset or, if the two are of different nodes, by time."""
     if event["node"] == binding["node"]:
         return bool(event["offset"] < binding["since"])
-    is_known = event["kind"] == LAST_KNOWN and (event["home"], event["entity"], event["seq"]) not in forwarded
-    return is_known or bool(event["time"] < binding["begin"])
+    return bool(event["time"] < binding["begin"])
 
 
 def _satisfies(event: EventRow, on: str | None) -> bool:

@@ -171,7 +171,7 @@ class BatchState:
                 letters_of_matches(events.fresh, context.open_subscriptions()),
                 letters_of_bindings(events.fresh, bindings),
                 letters_of_initial_bindings(changes.initial, earlier, sources),
-                letters_of_last_known(earlier, bindings, changes.initial, sources),
+                letters_of_last_known(events.last_known, bindings, changes.initial, sources),
             ]
         )
         pending = order_letters(join_links(pending))

@@ -69,7 +69,7 @@ class ReferencePipeline:
             *self._letters_of_matches(fresh, state),
             *self._letters_of_bindings(fresh, state),
             *_letters_of_initial(created, [*fresh, *last_known], state),
-            *_letters_of_last_known([*fresh, *last_known], created, state),
+            *_letters_of_last_known(last_known, created, state),
         ]
         for event in (*fresh, *last_known):
             newest = state.newest.get(event.source)
@@ -148,10 +148,9 @@ def _letters_of_initial(
     created: Iterable[BindingRow], events: Iterable[EventRow], state: PipelineState
 ) -> Iterator[EventLetter]:
     """The last event that was known of a source when a subscription was first bound to it."""
-    events = list(events)
     for row in created:
         if row.initial:
-            known = [event for event in events if event.source == row.source and _is_before(event, row, events)]
+            known = [event for event in events if event.source == row.source and _is_before(event, row)]
             known += [state.newest[row.source]] if row.source in state.newest else []
             if known:
                 newest = max(known, key=lambda event: event.seq)
@@ -166,8 +165,7 @@ def _letters_of_last_known(
     """The last event of a remote source, which its home sent because a subscription was bound to it."""
     new = {(row.node, row.since) for row in created}
     newest_of_each: dict[SourceKey, EventRow] = {}
-    events = list(events)
-    for event in (event for event in events if event.record.kind == LAST_KNOWN):
+    for event in events:
         if event.source not in newest_of_each or event.seq > newest_of_each[event.source].seq:
             newest_of_each[event.source] = event
     for event in newest_of_each.values():
@@ -175,20 +173,13 @@ def _letters_of_last_known(
         if newest is not None and event.seq <= newest.seq:
             continue
         for row in state.bindings_of(event.source):
-            is_waiting = row.until is None and row.initial and _is_before(event, row, events)
+            is_waiting = row.until is None and row.initial and event.time < row.begin
             if is_waiting and (row.node, row.since) not in new:
                 yield _letter(event, row, LAST_KNOWN)
 
 
-def _is_before(event: EventRow, row: BindingRow, batch: Iterable[EventRow]) -> bool:
-    """A last known event that the batch does not have as a forwarded one is earlier: its home has judged that."""
-    if event.node == row.node:
-        return event.offset < row.since
-    if event.record.kind == LAST_KNOWN and not any(
-        (other.record.kind, other.source, other.seq) == (FORWARDED, event.source, event.seq) for other in batch
-    ):
-        return True
-    return event.time < row.begin
+def _is_before(event: EventRow, row: BindingRow) -> bool:
+    return event.offset < row.since if event.node == row.node else event.time < row.begin
 
 
 def _letter(event: EventRow, row: SubscriptionRow | BindingRow, why: str) -> EventLetter:
