@@ -37,7 +37,7 @@ Tally: TypeAlias = dict[str, Any]
 
 _RECEIVERS: Final = 1_000
 _SOURCES: Final = 100
-_PUBLISHERS: Final = 2
+_PUBLISHERS: Final = 8  # each waits for its response, which takes a group commit
 _EVENTS_PER_BODY: Final[dict[BodyFormat, int]] = {"json": 500, "arrow": 5_000}
 _BODIES: Final = 40
 _KINDS: Final = 50
