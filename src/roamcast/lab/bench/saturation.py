@@ -159,6 +159,7 @@ def _run(load: SaturationLoad, say: Say) -> dict[str, Any]:
             say(f"{load.warm_up_s:.0f} s of warm-up, then {load.seconds:.0f} s measured")
             progress = _Progress(world.copies, bodies={source: {} for source in sources})
             with _threads(domain, progress, readers, sources, bodies, load.body):
+                until(lambda: progress.error is not None or progress.letters > 0, _END_S, "the first letters")
                 time.sleep(load.warm_up_s)
                 first = _sample(progress)
                 time.sleep(load.seconds)
@@ -171,7 +172,7 @@ def _run(load: SaturationLoad, say: Say) -> dict[str, Any]:
                 raise RoamcastError(progress.error, hint="this is a bug: please report it")
             metrics = domain.metrics()
     seconds = last["at"] - first["at"]
-    lags = np.array(progress.lags[first["lags"] : last["lags"]] or [np.nan]) * 1000
+    lags = np.array(progress.lags[first["lags"] : last["lags"]] or progress.lags) * 1000
     jobs, here = (metrics.get(f'roamcast_pipeline_batches_total{{by="{by}"}}', 0.0) for by in ("job", "driver"))
     return {
         "subscriptions": load.subscriptions, "letters_per_event": load.letters, "body": load.body,
