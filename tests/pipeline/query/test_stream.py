@@ -88,8 +88,7 @@ def test_a_region_moves_within_a_batch_and_between(spark: SparkSession, tmp_path
     run(spark, tmp_path, new=True)
     # The letters of two pipelines are in no particular order.
     assert sorted(letter[2:] for letter in letters(tmp_path)) == [("s1", f"cam:{n}") for n in (1, 2, 3, 4)]
-    status = Outbox(tmp_path / "outbox").read_status()
-    assert status is not None
+    status = status_of(tmp_path)
     assert status.read_offsets == {"local": 8}
     assert status.metrics["moving_regions"] == 1
     assert list(status.step_seconds) == ["control", "prepare", "match", "result", "outbox", "commit"]
