@@ -123,6 +123,18 @@ def test_a_compressed_body_is_not_decoded_beyond_the_limit(compression: str) -> 
     assert pa.total_allocated_bytes() - before < MIB // 2
 
 
+@pytest.mark.parametrize("compression", [None, "zstd"])
+def test_bodies_of_versions_before_1_are_refused(compression: str | None) -> None:
+    """They may say in another place that buffers are compressed: their size would not be known before."""
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(metadata_version=pa.ipc.MetadataVersion.V4, compression=compression)
+    table = table_of({"id": ["a"]})
+    with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
+        writer.write_table(table)
+    with pytest.raises(InputError, match=r"version before Arrow 1\.0"):
+        read(sink.getvalue().to_pybytes())
+
+
 @pytest.mark.parametrize("kind", [pa.dictionary(pa.int8(), pa.string()), pa.dictionary(pa.int8(), pa.string_view())])
 def test_a_text_for_many_rows_counts_in_each(kind: pa.DataType) -> None:
     text = pa.array(["a" * (MIB // 50)]).cast(kind.value_type)

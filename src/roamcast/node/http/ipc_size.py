@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 __all__ = ["TableSize", "ipc_size"]
 
+_VERSION: Final = 4  # MetadataVersion.V5, since Arrow 1.0
 _CONTINUATION: Final = 0xFFFFFFFF
 _SCHEMA, _DICTIONARY_BATCH, _RECORD_BATCH = 1, 2, 3  # kinds of messages
 _ELEMENT_BYTES: Final = 8
@@ -99,6 +100,8 @@ def _messages(stream: memoryview) -> Iterator[tuple[int, _Table, memoryview]]:
         if length < 0 or len(metadata) != length:
             raise ValueError("a message ends early")
         message = _Table(metadata, struct.unpack_from("<I", metadata)[0])
+        if message.number(0, "<h") != _VERSION:
+            raise ValueError("it is of a version before Arrow 1.0")  # which has another way to say what is compressed
         body_length = message.number(3, "<q")
         at += 8 + length
         body = stream[at : at + body_length]
