@@ -57,7 +57,7 @@ def storage(place: str) -> Storage:
 
 def test_a_new_storage_is_empty(storage: Storage) -> None:
     """The check leaves nothing, and nothing is an answer."""
-    assert storage.list("a") == []
+    assert storage.files("a") == []
     assert storage.get("a/b") is None
     storage.delete(["a/b"])
 
@@ -94,10 +94,10 @@ def test_lists_are_of_one_folder_in_order(storage: Storage) -> None:
     """With sizes, below folders of folders, and not of a folder whose name begins alike."""
     for name, size in (("a/2", 3), ("a/10", 0), ("a/b/c", 70_000), ("ab/1", 1)):
         storage.put(name, bytes(size))
-    assert [(file.name, file.size) for file in storage.list("a")] == [("a/10", 0), ("a/2", 3), ("a/b/c", 70_000)]
-    assert [file.name for file in storage.list("a/b")] == ["a/b/c"]
+    assert [(file.name, file.size) for file in storage.files("a")] == [("a/10", 0), ("a/2", 3), ("a/b/c", 70_000)]
+    assert [file.name for file in storage.files("a/b")] == ["a/b/c"]
     storage.put("a/2", bytes(5))
-    first, second = storage.list("a")[:2]
+    first, second = storage.files("a")[:2]
     assert (second.size, second.written_at >= first.written_at > 1_700_000_000_000_000_000) == (5, True)
 
 
@@ -109,7 +109,7 @@ def test_deleted_files_are_gone(storage: Storage, count: int) -> None:
         storage.create(name, b"before")
     storage.put("a/other", b"kept")
     storage.delete([*names, "a/missing"])
-    assert [file.name for file in storage.list("a")] == ["a/other"]
+    assert [file.name for file in storage.files("a")] == ["a/other"]
     assert storage.create("a/0", b"after") is None
 
 
@@ -129,7 +129,7 @@ def test_many_transfers_can_run_at_once(storage: Storage) -> None:
     with ThreadPoolExecutor(16) as threads:
         list(threads.map(lambda name: storage.put(name, name.encode() * 100), names))
         assert list(threads.map(storage.get, names)) == [name.encode() * 100 for name in names]
-    assert [file.name for file in storage.list("many")] == names
+    assert [file.name for file in storage.files("many")] == names
 
 
 @pytest.mark.parametrize("url", ["", "s3://", "s3:///key", "http://host/x", "file://relative", "nothing://bucket"])
@@ -157,7 +157,7 @@ def test_a_missing_bucket_is_an_error(server: S3Server) -> None:
     storage = open_storage("s3://no-such-bucket/prefix")
     with pytest.raises(NotFoundError, match="no such bucket"):
         storage.check()
-    for read in (lambda: storage.get("a"), lambda: storage.list("a")):
+    for read in (lambda: storage.get("a"), lambda: storage.files("a")):
         with pytest.raises(StorageError, match="no such bucket"):
             read()
 
@@ -169,9 +169,7 @@ def test_refused_credentials_are_an_error(server: S3Server, monkeypatch: pytest.
         open_storage("s3://bucket/prefix").check()
 
 
-def test_missing_credentials_are_an_error(
-    server: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_missing_credentials_are_an_error(server: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Also without any configuration."""
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
@@ -189,7 +187,7 @@ def test_a_storage_that_is_down_is_unavailable(server: S3Server, monkeypatch: py
     try:
         calls: list[Callable[[], object]] = [
             lambda: storage.get("a"), lambda: storage.put("b", b""), lambda: storage.create("c", b""),
-            lambda: storage.list("d"), lambda: storage.delete(["a"]), storage.check,
+            lambda: storage.files("d"), lambda: storage.delete(["a"]), storage.check,
         ]  # fmt: skip
         with ThreadPoolExecutor(len(calls)) as threads:
             *errors, checked = [each.exception() for each in [threads.submit(call) for call in calls]]

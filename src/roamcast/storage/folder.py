@@ -69,7 +69,7 @@ class FolderStorage:
                 return False
         return True
 
-    def list(self, folder: str) -> list[StoredFile]:
+    def files(self, folder: str) -> list[StoredFile]:
         found = []
         with storage_errors(self._folder / folder):
             for root, _, names in os.walk(self._folder / folder):

@@ -49,7 +49,7 @@ class Storage(Protocol):
     def get_file(self, name: str, path: Path) -> bool:
         """Write the content of a file to a local path, not durably. Returns whether there is one."""
 
-    def list(self, folder: str) -> list[StoredFile]:
+    def files(self, folder: str) -> list[StoredFile]:
         """The files below a folder, ordered by name; empty if there is no such folder."""
 
     def delete(self, names: Iterable[str]) -> None:

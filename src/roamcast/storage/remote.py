@@ -120,7 +120,7 @@ class RemoteStorage:
                 return False
             return True
 
-    def list(self, folder: str) -> list[StoredFile]:
+    def files(self, folder: str) -> list[StoredFile]:
         with self._errors():
             try:
                 found = self._files.find(self._path(folder), detail=True)

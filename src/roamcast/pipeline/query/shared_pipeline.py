@@ -1,6 +1,6 @@
 """A pipeline on shared storage: which process runs it, its state, and Spark's checkpoint.
 
-    pipeline/generations/<n>.json           created by each start, once; the process with the highest n runs the pipeline
+    pipeline/generations/<n>.json           created once, by each start; the process with the highest runs the pipeline
     pipeline/<id>/checkpoint/<batch>.json   Spark's checkpoint up to the offsets of a batch; created once, too
     pipeline/<id>/state, files              see `pipeline.state.shared_state`
 
@@ -21,6 +21,7 @@ import orjson
 
 from roamcast.durable import make_folder, storage_errors, write_atomic
 from roamcast.errors import ConflictError, CorruptionError, UnavailableError
+from roamcast.pipeline.state.manifests import StateFolder
 from roamcast.pipeline.state.shared_state import SharedState, stored_numbers
 from roamcast.storage.port import Storage
 
@@ -63,12 +64,12 @@ class SharedPipeline:
         newest = self.newest_claim()
         self._create_claim(Claim(newest.generation + 1 if newest else 1, pipeline))
 
-    def begin(self, pipeline: str, manifest_batch: int, manifest: bytes, names: list[str]) -> None:
+    def begin(self, pipeline: str, state: StateFolder) -> None:
         """Upload the pipeline of this driver, then become the process that runs it."""
         newest = self.newest_claim()
         claim = Claim(newest.generation + 1 if newest else 1, pipeline)
         self._use(claim)
-        self.state.publish(manifest_batch, manifest, names)
+        state.share(self.state)
         offsets = self._folder / "checkpoint" / "offsets"
         planned = max((int(path.name) for path in offsets.glob("*") if path.name.isdigit()), default=-1)
         if planned >= 0:
@@ -91,6 +92,8 @@ class SharedPipeline:
     def put_checkpoint(self, batch: int) -> None:
         """Store Spark's checkpoint up to the offsets of `batch`: what another host needs to repeat it.
 
+        Before and after this, `check_generation` has to find that no other process runs the pipeline.
+
         Raises UnavailableError if another process has planned the batch meanwhile: a restart continues with its plan.
         """
         content = self._read_checkpoint(batch)
@@ -109,13 +112,13 @@ class SharedPipeline:
 
     def restore(self) -> None:
         """Make the pipeline's folder a copy of what the storage has: state, checkpoint and identity."""
-        self.state.restore()
+        batch = self.state.restore()
         checkpoint = self._folder / "checkpoint"
         with storage_errors(checkpoint):
             shutil.rmtree(checkpoint, ignore_errors=True)
-        batches = self._checkpoints()
-        if batches:
-            self._write_checkpoint(batches[-1], checkpoint)
+        # Later ones may have come since: their batches are not committed as far as we know.
+        if planned := {batch, batch + 1}.intersection(self._checkpoints()):
+            self._write_checkpoint(max(planned), checkpoint)
 
     def _use(self, claim: Claim) -> None:
         self._claim = claim

@@ -1,7 +1,7 @@
 """The state on shared storage, of which the state folder of a driver is a working copy.
 
-    state/<batch>.json             the manifest of a batch, and where the files that it names are
-    files/<generation>/<name>      files, below the generation of the pipeline that uploaded them
+    state/<batch>.json                   the manifest of a batch, and where the files that it names are
+    files/<generation>/<batch>/<name>    files, below the generation of the pipeline and the batch that uploaded them
 
 A manifest is created once its files are there. That commits the batch: of several processes that try, one succeeds. A
 process deletes only files that a manifest of its own time has named, so nothing that a newer generation uploads.
@@ -14,6 +14,7 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -68,7 +69,7 @@ class SharedState:
         it was overtaken, it is committed: both have computed the same letters and rows from the same records.
         """
         names = list(names)
-        self._upload([name for name in names if name not in self._stored])
+        self._upload(batch, [name for name in names if name not in self._stored])
         files = {name: self._stored[name] for name in names}
         content = _pack(_Published(self._generation, manifest, files))
         there = self._storage.create(self._manifest_name(batch), content)
@@ -80,13 +81,14 @@ class SharedState:
         self._published[batch] = frozenset(files.values())
         self._sweep(batch, is_ours=there is None)
 
-    def restore(self) -> None:
-        """Make the newest manifest and its files the content of the state folder. Raises CorruptionError."""
+    def restore(self) -> int:
+        """Make the newest manifest and its files the content of the state folder; its batch. Raises CorruptionError."""
         batches = self._batches()
         if not batches:
             raise CorruptionError("no state", where=f"{self._storage.url}/{self._prefix}/state", hint=_HINT)
         for batch in batches[-_KEPT:-1]:
-            self._published[batch] = frozenset(self._read(batch).files.values())
+            with suppress(CorruptionError):  # it may just have been deleted by the process that ran the pipeline
+                self._published[batch] = frozenset(self._read(batch).files.values())
         batch = batches[-1]
         newest = self._read(batch)
         for name in newest.files:
@@ -98,10 +100,11 @@ class SharedState:
         write_atomic(self._folder / f"{batch}.json", newest.manifest)
         self._published[batch] = frozenset(newest.files.values())
         self._stored = dict(newest.files)
+        return batch
 
-    def _upload(self, names: list[str]) -> None:
+    def _upload(self, batch: int, names: list[str]) -> None:
         def put(name: str) -> None:
-            stored = f"{self._prefix}/files/{self._generation}/{name}"
+            stored = f"{self._prefix}/files/{self._generation}/{batch}/{name}"
             self._storage.put_file(stored, self._folder / name)
             self._stored[name] = stored
 
@@ -128,7 +131,7 @@ class SharedState:
             sync_folder(path.parent)
 
     def _sweep(self, newest: int, *, is_ours: bool) -> None:
-        """Delete what only older manifests name. The batch is committed: what cannot be deleted now is deleted later."""
+        """Delete what only older manifests name. The batch is committed: what cannot be deleted now is tried again."""
         old = [batch for batch in sorted(self._published) if batch <= newest][:-_KEPT]
         self._garbage.update(map(self._manifest_name, old))
         self._garbage.update(name for batch in old for name in self._published.pop(batch))
@@ -138,6 +141,7 @@ class SharedState:
                 self._garbage.update(self._left_by_others(newest))
                 self._is_swept = True
             kept = frozenset[str]().union(*self._published.values())
+            self._garbage.update(self._stored.values())  # what an attempt has uploaded and no manifest names
             self._garbage -= kept
             self._stored = {name: stored for name, stored in self._stored.items() if stored in kept}
             if self._garbage:
@@ -149,7 +153,7 @@ class SharedState:
     def _left_by_others(self, newest: int) -> Iterable[str]:
         """Old manifests, and files that earlier generations have uploaded."""
         start = f"{self._prefix}/files/"
-        for file in self._storage.list(start.rstrip("/")):
+        for file in self._storage.files(start.rstrip("/")):
             if int(file.name.removeprefix(start).partition("/")[0]) < self._generation:
                 yield file.name
         yield from (self._manifest_name(batch) for batch in self._batches() if batch < min(newest, *self._published))
@@ -175,7 +179,7 @@ class SharedState:
 
 def stored_numbers(storage: Storage, folder: str) -> list[int]:
     """The numbers of the files `<number>.json` in a folder, in order."""
-    names = (file.name.removeprefix(f"{folder}/") for file in storage.list(folder))
+    names = (file.name.removeprefix(f"{folder}/") for file in storage.files(folder))
     matches = (re.fullmatch(r"(-1|\d+)\.json", name) for name in names)
     return sorted(int(match[1]) for match in matches if match)
 
