@@ -41,7 +41,7 @@ __all__ = ["PipelineLimits", "PipelineQuery", "StepTimer", "batch_metrics"]
 
 log = logging.getLogger(__name__)
 
-_DISK_PAUSE_S: Final = 1.0
+_STORAGE_PAUSE_S: Final = 1.0
 _OFFICE_PAUSE_S: Final = 0.2
 _HEARTBEAT_S: Final = 2.0
 
@@ -117,26 +117,32 @@ class PipelineQuery:
             try:
                 if batch != last + 1:
                     raise ConflictError(f"batch {batch} cannot follow batch {last}", hint=NEW_HINT)
-                self._pipeline.sync_checkpoint(batch)
-                self._wait_for_offices()
-                result, timer = self._retry_while_disk_is_full(batch)
+                result, timer = self._retry_while_storage_fails(batch)
                 self._report(result, timer)
             except RoamcastError as error:
                 self.failure = error
                 raise
 
-    def _retry_while_disk_is_full(self, batch: int) -> tuple[BatchResult, StepTimer]:
+    def _retry_while_storage_fails(self, batch: int) -> tuple[BatchResult, StepTimer]:
         """Until it is committed, a batch can be repeated without effect."""
-        warned = False
+        waiting = False
         while True:
             try:
-                return self._run(batch)
+                self._pipeline.sync_checkpoint(batch)
+                self._wait_for_offices()
+                done = self._run(batch)
             except StorageError as error:
-                if not warned:
-                    log.warning("batch %d waits for the disk: %s", batch, error)
-                    warned = True
-                if self._stopping.wait(_DISK_PAUSE_S):
+                self._update_status(waiting_for_storage=str(error))
+                if not waiting:
+                    log.warning("batch %d waits for storage: %s", batch, error)
+                    waiting = True
+                if self._stopping.wait(_STORAGE_PAUSE_S):
                     raise
+            else:
+                if waiting:
+                    log.warning("batch %d is done: storage works again", batch)
+                    self._update_status(waiting_for_storage=None)
+                return done
 
     def _run(self, batch: int) -> tuple[BatchResult, StepTimer]:
         timer = StepTimer()
