@@ -176,8 +176,8 @@ class NodeSettings(SettingsSection):
     storage: str | None = Field(
         default=None,
         min_length=1,
-        description="Storage of the pipeline, if it has one: the node reads letters from the outbox there instead of in "
-        "the data folder.",
+        description="Storage of the pipeline, if it has one: the node reads letters from the outbox there instead of "
+        "in the data folder.",
     )
     storage_poll: float = Field(
         default=0.5,
@@ -243,9 +243,8 @@ class PipelineSettings(SettingsSection):
     storage: str | None = Field(
         default=None,
         min_length=1,
-        description="Storage that hosts share, such as `s3://bucket/prefix` or a mounted folder: state, checkpoint and "
-        "outbox are there instead of in the data folder, and another host can continue the pipeline. The nodes need the "
-        "same setting, in [node].",
+        description="Storage that hosts share, such as `s3://bucket/prefix` or a mounted folder: state, checkpoint "
+        "and outbox are there, and another host can continue the pipeline. The nodes need the same setting, in [node].",
     )
 
 

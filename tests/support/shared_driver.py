@@ -53,17 +53,22 @@ def run_batch(pipeline: PipelineFolder, storage: Storage, batch: int) -> None:
     pipeline.manifest = manifest
 
 
+def say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
 def main(data: Path, place: str) -> None:
     storage = open_storage(place)
     pipeline = open_pipeline(data, storage=storage)
-    print("ready", flush=True)
+    say("ready")
     commits = pipeline.checkpoint / "commits"
     done = max((int(path.name) for path in commits.glob("*")), default=-1)
     while True:
         batch = done + 1
         if batch > pipeline.manifest.batch:
             run_batch(pipeline, storage, batch)
-            print(batch, flush=True)
+            say(str(batch))
         commits.mkdir(exist_ok=True)
         (commits / str(batch)).write_text("v1\n{}")
         done = batch
@@ -73,5 +78,5 @@ if __name__ == "__main__":
     try:
         main(Path(sys.argv[1]), sys.argv[2])
     except RoamcastError as error:
-        print(error, file=sys.stderr)
+        sys.stderr.write(f"{error}\n")
         sys.exit(CONFLICT if error.code in ("conflict", "unavailable") else 1)

@@ -46,7 +46,8 @@ class PipelineStatus:
     the last offset read from each node's journal.
 
     The pipeline writes its status after every batch and every few seconds, so `written_at` is its last heartbeat.
-    While a batch runs, `running_batch` is its number and `running_since` its beginning. `dead_letters` counts the
+    While a batch runs, `running_batch` is its number and `running_since` its beginning; `waiting_for_storage` is why it
+    cannot go on, if a disk or the shared storage fails. `dead_letters` counts the
     records in the dead letter files, the oldest of which was written at `dead_letters_since`. Times are microseconds
     since 1970, by the clock of the pipeline's host. `partitioning` shows the shards of a partitioned index, see
     `pipeline.query.partitioning_status`. Since this process started, `batches_by_jobs` were matched by Spark jobs, and
@@ -67,6 +68,7 @@ class PipelineStatus:
     partitioning: Mapping[str, Any] | None = None
     batches_by_jobs: int = 0
     batches_here: int = 0
+    waiting_for_storage: str | None = None
 
 
 class Outbox:

@@ -7,6 +7,7 @@ pipeline/checkpoint/roamcast.json  marks Spark's checkpoint as belonging to the 
 pipeline/state/                    the state by batch number
 pipeline/dead_letters/             records that could not be processed, by batch number
 pipeline/earlier-<n>/              the files of earlier pipelines
+pipeline/outbox/                   letters on their way to the shared storage
 pipeline/storage                   the URL of the shared storage, if this folder is a working copy of what is there
 """
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import shutil
 import uuid
 from pathlib import Path
 from typing import Final
@@ -22,6 +24,7 @@ from typing import Final
 import orjson
 
 from roamcast.deliver.outbox import Outbox
+from roamcast.deliver.shared_outbox import SharedOutbox
 from roamcast.durable import make_folder, storage_errors, sync_file, sync_folder, write_atomic
 from roamcast.errors import ConflictError, CorruptionError
 from roamcast.journal.reader import journal_root, open_journal
@@ -85,6 +88,15 @@ class PipelineFolder:
     def share(self, shared: SharedPipeline) -> None:
         """From now on, publish on shared storage what must survive this host."""
         self._shared, self.state.shared = shared, shared.state
+
+    def open_outbox(self, data: Path) -> Outbox:
+        """Where the letters go: the data folder, or the shared storage."""
+        if self._shared is None:
+            return Outbox(data / "outbox")
+        folder = self.folder / "outbox"
+        with storage_errors(folder):
+            shutil.rmtree(folder, ignore_errors=True)  # on their way when a process was killed
+        return SharedOutbox(self._shared.storage, folder)
 
     def begin_generation(self) -> None:
         """Count this start, so that older processes stop."""

@@ -44,7 +44,7 @@ class SharedPipeline:
 
     def __init__(self, storage: Storage, folder: Path) -> None:
         """`folder` is the pipeline's folder of this driver."""
-        self._storage = storage
+        self.storage = storage
         self._folder = folder
         self._claim = Claim(0, "")
         self._state: SharedState | None = None
@@ -52,11 +52,11 @@ class SharedPipeline:
 
     @property
     def url(self) -> str:
-        return self._storage.url
+        return self.storage.url
 
     def newest_claim(self) -> Claim | None:
         """Who runs the pipeline, or ran it last; None if the storage is new."""
-        generations = stored_numbers(self._storage, _GENERATIONS)
+        generations = stored_numbers(self.storage, _GENERATIONS)
         return self._read_claim(generations[-1]) if generations else None
 
     def claim(self, pipeline: str) -> None:
@@ -84,7 +84,7 @@ class SharedPipeline:
 
     def check_generation(self) -> None:
         """Raises ConflictError if another process has started this pipeline since."""
-        if self._storage.get(_claim_name(self._claim.generation + 1)) is not None:
+        if self.storage.get(_claim_name(self._claim.generation + 1)) is not None:
             raise ConflictError(
                 "another process has started this pipeline", where=self.url, hint="only one process can run it"
             )
@@ -97,7 +97,7 @@ class SharedPipeline:
         Raises UnavailableError if another process has planned the batch meanwhile: a restart continues with its plan.
         """
         content = self._read_checkpoint(batch)
-        there = self._storage.create(self._checkpoint_name(batch), orjson.dumps(content))
+        there = self.storage.create(self._checkpoint_name(batch), orjson.dumps(content))
         if there is not None and orjson.loads(there)["offsets"][str(batch)] != content["offsets"][str(batch)]:
             raise UnavailableError(
                 f"another process has planned batch {batch} of this pipeline", where=self.url, hint="start it again"
@@ -107,7 +107,7 @@ class SharedPipeline:
         if self._checkpoint_name(batch) not in self._old_checkpoints:
             self._old_checkpoints.append(self._checkpoint_name(batch))
         if old := self._old_checkpoints[:-_KEPT]:
-            self._storage.delete(old)
+            self.storage.delete(old)
             del self._old_checkpoints[:-_KEPT]
 
     def restore(self) -> None:
@@ -123,12 +123,12 @@ class SharedPipeline:
     def _use(self, claim: Claim) -> None:
         self._claim = claim
         prefix = f"pipeline/{claim.pipeline}"
-        self._state = SharedState(self._storage, prefix, claim.generation, self._folder / "state")
+        self._state = SharedState(self.storage, prefix, claim.generation, self._folder / "state")
 
     def _create_claim(self, claim: Claim) -> None:
         who = {"host": socket.gethostname(), "process": os.getpid(), "attempt": str(uuid.uuid4())}
         content = orjson.dumps({"pipeline": claim.pipeline, **who})
-        if self._storage.create(_claim_name(claim.generation), content) is not None:
+        if self.storage.create(_claim_name(claim.generation), content) is not None:
             raise ConflictError(
                 "another process has started this pipeline at the same time", where=self.url, hint="start only one"
             )
@@ -138,12 +138,12 @@ class SharedPipeline:
     def _read_claim(self, generation: int) -> Claim:
         name = _claim_name(generation)
         try:
-            return Claim(generation, str(orjson.loads(self._storage.get(name) or b"")["pipeline"]))
+            return Claim(generation, str(orjson.loads(self.storage.get(name) or b"")["pipeline"]))
         except (ValueError, LookupError, TypeError) as error:
             raise CorruptionError(f"unreadable: {error}", where=f"{self.url}/{name}") from error
 
     def _checkpoints(self) -> list[int]:
-        return stored_numbers(self._storage, f"pipeline/{self._claim.pipeline}/checkpoint")
+        return stored_numbers(self.storage, f"pipeline/{self._claim.pipeline}/checkpoint")
 
     def _checkpoint_name(self, batch: int) -> str:
         return f"pipeline/{self._claim.pipeline}/checkpoint/{batch}.json"
@@ -161,7 +161,7 @@ class SharedPipeline:
     def _write_checkpoint(self, batch: int, checkpoint: Path) -> None:
         name = self._checkpoint_name(batch)
         try:
-            content = orjson.loads(self._storage.get(name) or b"")
+            content = orjson.loads(self.storage.get(name) or b"")
             make_folder(checkpoint)
             write_atomic(checkpoint / "metadata", content["metadata"].encode())
             for log in _LOGS:

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from roamcast.deliver.outbox import Outbox, PipelineStatus
+from roamcast.deliver.outbox import PipelineStatus
 from roamcast.durable import storage_errors, write_atomic
 from roamcast.errors import CapacityError, ConflictError, RoamcastError, StorageError
 from roamcast.failures import wall_time
@@ -76,7 +76,7 @@ class PipelineQuery:
         self._pipeline = pipeline
         self._data = data
         self._journal = open_journal(data)
-        self._outbox = Outbox(data / "outbox")
+        self._outbox = pipeline.open_outbox(data)
         self._limits = limits
         self._state = BatchState(pipeline.state, pipeline.manifest, limits.batch)
         self._batch_lock = threading.Lock()  # held while a batch runs; `stop` takes it for good
