@@ -87,7 +87,7 @@ def test_finding_equals_reading_all_and_filtering(collide: bool, pushes: list[Pu
     """For keys that exist, do not exist or are repeated; also if all hashes collide."""
     with tempfile.TemporaryDirectory() as path, pytest.MonkeyPatch.context() as patch:
         if collide:
-            patch.setattr("roamcast.pipeline.state.lookups._hash_rows", hash_to_zero)
+            patch.setattr("roamcast.pipeline.state.lookups.hash_rows", hash_to_zero)
         folder = PartFolder(Path(path))
         stack = stack_of(folder, pushes)
         rows = folder.read_all(BINDINGS, stack).to_pylist()
@@ -200,7 +200,7 @@ def test_handles_are_found_without_an_index(pushes: list[dict[int, int | None]],
         raise AssertionError("hashed")
 
     with tempfile.TemporaryDirectory() as path, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("roamcast.pipeline.state.lookups._hash_rows", unused)
+        patch.setattr("roamcast.pipeline.state.lookups.hash_rows", unused)
         lookup = subscriptions(PartFolder(Path(path)), pushes)
         found = lookup.find(("handle",), [pa.array(handles, pa.int64())])
         rows = lookup.take(found.row, ("handle", "until")).to_pylist()

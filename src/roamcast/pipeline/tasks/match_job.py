@@ -50,7 +50,7 @@ _RECORDS_PER_TASK: Final = 25_000
 _SEGMENTS_PER_TASK: Final = 500
 
 _MATCHED_KINDS: Final = pa.array([EVENT, FORWARDED])
-_ABSENT: Final = ("kind", "home", "entity", "seq", "time", "complete", "bindings")
+_ABSENT: Final = ("kind", "seq", "time", "complete", "bindings")
 
 
 class OffsetRange(NamedTuple):
@@ -161,7 +161,7 @@ def _match_shard(events: pa.RecordBatch, worker: int, context: MatchContext) -> 
     handles = opened.subscriptions.take(pairs.row, ("handle",))["handle"].to_numpy()
     absent = pa.nulls(len(matched))
     columns = {
-        **{name: chosen[name] for name in ("node", "offset")},
+        **{name: chosen[name] for name in ("node", "offset", "home", "entity")},
         **{name: absent.cast(MATCHED_SCHEMA.field(name).type) for name in _ABSENT},
         "event": pa.array(events_to_json(chosen), pa.string()),
         "attributes": chosen["body"],
