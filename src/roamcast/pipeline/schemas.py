@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ADDRESSED_SCHEMA", "BINDINGS", "CATEGORIES", "CORRELATED", "EXPIRED_BINDINGS", "KEY_HASH", "LAST_SENT",
     "MATCHED_SCHEMA", "MEMBERS", "PARTITIONING_TABLES", "PENDING_SCHEMA", "POSITIONS", "RECEIVERS", "ROUTED_SCHEMA",
-    "SHARDED_TABLES", "SOURCES", "SUBSCRIPTIONS", "TABLES", "StateTable", "spark_schema",
+    "SHARDED_SCHEMA", "SHARDED_TABLES", "SOURCES", "SUBSCRIPTIONS", "TABLES", "StateTable", "spark_schema",
 ]  # fmt: skip
 
 
@@ -59,6 +59,9 @@ MATCHED_SCHEMA: Final = pa.schema(
         ),
     ]
 )
+
+# The same, with the shard of the source.
+SHARDED_SCHEMA: Final = MATCHED_SCHEMA.append(pa.field("shard", pa.int32()))
 
 # Letters without a number. (node, offset) is that of the event, or that of the binding that brought an earlier event.
 # Letters to a link have an office of their own, no subscription, and the kind of the record that its node makes of the

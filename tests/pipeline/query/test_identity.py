@@ -238,7 +238,7 @@ def test_new_keeps_waiting_letters(tmp_path: Path) -> None:
 
 
 def live_rows(pipeline: PipelineFolder) -> list[tuple[str, str, str]]:
-    rows = pipeline.state.parts.read_all(SUBSCRIPTIONS, pipeline.manifest.parts(SUBSCRIPTIONS.name)).to_pylist()
+    rows = pipeline.state.parts.read_all(SUBSCRIPTIONS, pipeline.manifest.parts(SUBSCRIPTIONS)).to_pylist()
     return sorted((row["node"], row["id"], row["subscriber"]) for row in rows)
 
 
@@ -257,7 +257,7 @@ def test_new_takes_over_subscriptions_and_seen_numbers(tmp_path: Path) -> None:
     shutil.rmtree(earlier.checkpoint)
     pipeline = opened(tmp_path, new=True)
     assert live_rows(pipeline) == [("local", "s1", "ann")]
-    assert pipeline.state.parts.read_all(SOURCES, pipeline.manifest.parts(SOURCES.name)) == seen
+    assert pipeline.state.parts.read_all(SOURCES, pipeline.manifest.parts(SOURCES)) == seen
     assert pipeline.manifest.counters == {"subscriptions": 1}
     assert "at most one batch" in pipeline.takeover_note
 
@@ -288,7 +288,7 @@ def test_new_without_a_state_reads_the_registries(tmp_path: Path) -> None:
     sorted((tmp_path / "journal" / "local").glob("*.parquet"))[0].unlink()
     pipeline = opened(tmp_path, new=True)
     assert live_rows(pipeline) == [("local", "s1", "ann"), ("local", "s2", "ann")]
-    rows = pipeline.state.parts.read_all(SUBSCRIPTIONS, pipeline.manifest.parts(SUBSCRIPTIONS.name)).to_pylist()
+    rows = pipeline.state.parts.read_all(SUBSCRIPTIONS, pipeline.manifest.parts(SUBSCRIPTIONS)).to_pylist()
     assert all(row["since"] < 1 and row["terms"] == ["fire"] for row in rows)
     assert "local: offsets 2 to 3" in pipeline.takeover_note
 

@@ -238,7 +238,7 @@ def test_an_incomplete_state_is_not_taken_over(tmp_path: Path, loss: str) -> Non
         state = state_with(folder, STATE)
         manifest = state.newest()
         assert manifest is not None
-        part = state.parts.folder / manifest.parts(SUBSCRIPTIONS.name)[0].name
+        part = state.parts.folder / manifest.parts(SUBSCRIPTIONS)[0].name
         for path in {"manifests": list(folder.glob("*.json")), "a part": [part]}.get(loss, []):
             path.unlink()
         if loss == "a manifest damaged":

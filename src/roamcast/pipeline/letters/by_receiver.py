@@ -43,7 +43,7 @@ def make_letters(addressed: pa.Table, context: LetterContext, tables: ShardTable
             sink(office, table)
         tables.add(LAST_SENT, throttle.changes(), _of_removed)
         tables.add(RECEIVERS, letters.receivers)
-        counters += Counter(letters=kept.num_rows, throttled=pending.num_rows - kept.num_rows)
+        counters.update(letters=kept.num_rows, throttled=pending.num_rows - kept.num_rows)
     tables.add(LAST_SENT, throttle.end(tables.lookup(LAST_SENT)), _of_removed)
     return LetterReport(tables.stacks, dict(counters))
 
@@ -55,8 +55,8 @@ def _portions(addressed: pa.Table) -> Iterator[pa.Table]:
     """
     if not addressed.num_rows:
         return
-    lengths = (pc.fill_null(pc.list_value_length(addressed[name]), 0).to_numpy() for name in ("subscriptions", "bindings"))
-    count = np.maximum(sum(lengths), 1)
+    lists = [pc.fill_null(pc.list_value_length(addressed[name]), 0) for name in ("subscriptions", "bindings")]
+    count = np.maximum(pc.add(*lists).to_numpy(), 1)
     text = count * pc.fill_null(pc.binary_length(addressed["event"]), 0).to_numpy()
     if count.sum() <= LARGEST_PORTION and text.sum() <= LARGEST_TEXT:
         yield addressed

@@ -24,7 +24,7 @@ from roamcast.pipeline.state.parts import newest_rows
 from roamcast.pipeline.tasks.match import to_lists
 from roamcast.ranges import Ranges
 
-__all__ = ["LARGEST_PORTION", "LARGEST_TEXT", "address_events"]
+__all__ = ["LARGEST_PORTION", "LARGEST_TEXT", "address_events", "find_of_sources"]
 
 LARGEST_PORTION: Final = 100_000
 """Letters that are made at a time."""
@@ -108,9 +108,7 @@ def _addressed(columns: Mapping[str, Any], count: int) -> pa.Table:
 
 def _pairs(column: pa.ChunkedArray) -> KeyRows:
     lists = column.combine_chunks()
-    return KeyRows(
-        np.repeat(np.arange(len(lists)), pc.list_value_length(lists).to_numpy()), lists.flatten().to_numpy()
-    )
+    return KeyRows(np.repeat(np.arange(len(lists)), pc.list_value_length(lists).to_numpy()), lists.flatten().to_numpy())
 
 
 def _receiver_hashes(lookup: TableLookup, rows: Integers) -> Any:
@@ -132,10 +130,12 @@ def _buckets(texts: pa.ChunkedArray, event: Integers, shard: Integers, hashes: A
 
 def _seen(sources: TableLookup, keys: Sequence[SourceKey]) -> dict[SourceKey, Ranges]:
     """The numbers seen of these sources in earlier batches."""
-    return {key: Ranges.from_text(text) for key, text in _find(sources, SOURCES, "seen", keys).items()}
+    return {key: Ranges.from_text(text) for key, text in find_of_sources(sources, SOURCES, "seen", keys).items()}
 
 
-def _find(lookup: TableLookup, table: StateTable, column: str, keys: Sequence[SourceKey]) -> dict[SourceKey, Any]:
+def find_of_sources(
+    lookup: TableLookup, table: StateTable, column: str, keys: Sequence[SourceKey]
+) -> dict[SourceKey, Any]:
     """What a table with rows of sources has in a column, for those of these sources that it has."""
     if not keys:
         return {}
@@ -150,7 +150,7 @@ def _late_events(fresh: pa.Table, expired: Mapping[SourceKey, int], earlier: Tab
     Plan match has processed them; they are dead letters of plan bind only. `expired` is what this batch deletes.
     """
     unbound = fresh.filter(pc.equal(pc.list_value_length(fresh["bindings"]), 0))
-    ends = {**_find(earlier, EXPIRED_BINDINGS, "end", sources_of(unbound)), **expired}
+    ends = {**find_of_sources(earlier, EXPIRED_BINDINGS, "end", sources_of(unbound)), **expired}
     if not ends:
         return []
     columns = (unbound[name].to_pylist() for name in ("node", "offset", "home", "entity", "time"))

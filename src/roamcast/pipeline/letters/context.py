@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 import orjson
@@ -16,12 +16,14 @@ from roamcast.pipeline.state.control import DeadLetter, Row
 from roamcast.pipeline.state.load import LoadRows
 from roamcast.pipeline.state.lookups import TableLookup
 from roamcast.pipeline.state.manifests import shard_name, split_rows
+from roamcast.pipeline.state.partitioning import MatchSample
 from roamcast.pipeline.state.parts import Obsolete, Part, PartFolder
 from roamcast.pipeline.tasks.context import MatchContext
 
 __all__ = ["LetterContext", "LetterReport", "ShardTables"]
 
 _LARGEST_HERE: Final = 50_000  # rows that the driver merges; tasks merge more
+_MOST_PARTS: Final = 24  # of a shard
 
 
 class LetterContext(NamedTuple):
@@ -41,6 +43,12 @@ class LetterContext(NamedTuple):
     removed: Mapping[SubscriptionKey, int] = {}
     expired: Mapping[SourceKey, int] = {}
     sampled: int = 0
+
+    @property
+    def needs_job(self) -> bool:
+        """Whether the driver has left so many parts that tasks should merge them."""
+        stacks = (parts for name, parts in self.stacks.items() if "/" in name)
+        return max(map(len, stacks), default=0) > _MOST_PARTS
 
     def open(self, shards: Sequence[int], *, here: bool = False) -> ShardTables:
         """Open the tables for some shards: in the driver (`here`), or in a task, where missing files are fetched."""
@@ -88,7 +96,7 @@ class ShardTables:
             after = self._folder.push(table, before, those, obsolete, largest=self._largest)
             if fetcher is not None:
                 for part in set(after) - set(before):
-                    fetcher.put(f"parts/{part.name}")
+                    fetcher.put(f"parts/{part.name}", self._folder.folder / part.name)
             self.stacks[name] = after
 
     def _stack(self, name: str) -> tuple[Part, ...]:
@@ -98,8 +106,7 @@ class ShardTables:
 class LetterReport(NamedTuple):
     """What a step did for some shards: the new `stacks`, the letters in `files`, and what is counted.
 
-    `late` are events that came after the bindings of their source had been deleted. `sample` has node, offset and the
-    handles of matched subscriptions of some events.
+    `late` are events that came after the bindings of their source had been deleted.
     """
 
     stacks: Mapping[str, tuple[Part, ...]]
@@ -110,7 +117,7 @@ class LetterReport(NamedTuple):
     load: LoadRows = LoadRows.empty()
     scanned: int = 0
     matches: int = 0
-    sample: Sequence[tuple[str, int, Sequence[int]]] = ()
+    sample: Sequence[MatchSample] = ()
 
     def to_json(self) -> bytes:
         return orjson.dumps(
@@ -136,8 +143,5 @@ class LetterReport(NamedTuple):
             LoadRows.of_lists(values["load"]),
             values["scanned"],
             values["matches"],
-            [(node, offset, handles) for node, offset, handles in values["sample"]],
+            [(node, offset, rows) for node, offset, rows in values["sample"]],
         )
-
-
-Sink = Callable[[str, pa.Table], None]

@@ -72,5 +72,5 @@ def _last(last_sent: TableLookup, keys: Iterable[SubscriptionKey]) -> dict[Subsc
 
 
 def _rows(changed: Mapping[SubscriptionKey, int | None]) -> pa.Table:
-    rows = [{"node": node, "id": id, "receiver": receiver, "last": last} for (node, id, receiver), last in changed.items()]
+    rows = [dict(zip(LAST_SENT.schema.names, (*key, last), strict=True)) for key, last in changed.items()]
     return pa.Table.from_pylist(rows, LAST_SENT.schema)

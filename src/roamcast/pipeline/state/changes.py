@@ -42,8 +42,8 @@ class ControlChanges:
     """The rows that a batch writes, and by how many the number of live rows grows.
 
     `initial` are the new bindings that also send the last known event of their source. `removed` has the offset of the
-    last removal of each removed subscription (node, id, subscriber). `latest_binding_times` has the time of the latest record of a
-    binding of each node.
+    last removal of each removed subscription. `latest_binding_times` has the time of the latest record of a binding of
+    each node.
     """
 
     subscriptions: pa.Table

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final, TypeAlias
 from zlib import crc32
 
 import numpy as np
@@ -11,10 +12,10 @@ import pyarrow as pa
 
 __all__ = ["Hashes", "hash_rows", "shards_of"]
 
-Hashes = npt.NDArray[np.uint64]
+Hashes: TypeAlias = npt.NDArray[np.uint64]
 
-_FACTOR = np.uint64(0x9E3779B97F4A7C15)
-_SHARD_BITS = np.uint64(32)
+_FACTOR: Final = np.uint64(0x9E3779B97F4A7C15)
+_SHARD_BITS: Final = np.uint64(32)
 
 
 def hash_rows(columns: Sequence[pa.Array]) -> Hashes:
@@ -39,4 +40,5 @@ def _hash_column(column: pa.Array) -> Hashes:
     encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
     texts = encoded.dictionary.cast(pa.binary()).to_pylist()
     hashed = np.fromiter(map(crc32, texts), np.uint64, len(texts))
-    return hashed[encoded.indices.to_numpy(zero_copy_only=False)]
+    hashes: Hashes = hashed[encoded.indices.to_numpy(zero_copy_only=False)]
+    return hashes

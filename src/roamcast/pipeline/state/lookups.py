@@ -135,8 +135,8 @@ class TableLookup:
 class _HashIndex(NamedTuple):
     """Rows sorted by hash, and rows with equal hash by `until`, live rows last.
 
-    `until` and `end` are in this order. `end` is the latest of all rows with equal hash up to this one. `row` is None if
-    the rows themselves are in this order; then they have no ends.
+    `until` and `end` are in this order. `end` is the latest of all rows with equal hash up to this one. `row` is None
+    if the rows themselves are in this order; then they have no ends.
     """
 
     hashes: Hashes

@@ -54,8 +54,8 @@ class PartFolder:
     def write(self, table: StateTable, rows: pa.Table) -> Part:
         """Write a part durably. The same rows make the same part.
 
-        Rows are sorted by the table's `order`, or by the hash of the key. Of shared texts only those in use are written,
-        each once.
+        Rows are sorted by the table's `order`, or by the hash of the key. Of shared texts only those in use are
+        written, each once.
         """
         sink = pa.BufferOutputStream()
         schema = table.stored.with_metadata(_metadata(table))
