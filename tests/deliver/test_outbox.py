@@ -104,6 +104,28 @@ def test_a_half_written_batch_is_not_seen(outbox: Outbox, tmp_path: Path) -> Non
     assert [path.exists() for path in paths] == [False, True]
 
 
+def test_a_batch_that_is_written_again_while_it_is_read(outbox: Outbox) -> None:
+    """After a crash the pipeline writes it again, with the same letters in other files: that is no damage."""
+
+    def write() -> None:
+        attempt = []
+        for receiver in "ab":
+            files = LetterFiles(outbox.folder, "pipe", 1)
+            files.write("north", table([(receiver, n, "{}") for n in (1, 2)]))
+            attempt += files.close()
+        outbox.commit("pipe", 1, attempt)
+
+    write()
+    (path,) = outbox.waiting("north")
+    reading = outbox.portions(path)
+    read = next(reading)
+    write()
+    read += [letter for portion in reading for letter in portion]
+    expected = [(receiver, n) for receiver in "ab" for n in (1, 2)]
+    assert [(letter.receiver, letter.number) for letter in read] == [*expected[:2], *expected]
+    assert [(letter.receiver, letter.number) for letter in outbox.read(path)] == expected
+
+
 def test_letters_are_read_in_portions(outbox: Outbox) -> None:
     """A batch with very many or very large letters need not be in memory at once."""
     many = [("r", n, "{}") for n in range(1, 45_001)]

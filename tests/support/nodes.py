@@ -163,6 +163,11 @@ def journalled(data: Path, node: str = "local") -> list[dict[str, Any]]:
     return [row for batch in batches for row in batch.to_pylist()]
 
 
+def files_in(folder: Path) -> list[Path]:
+    """All files in a folder and below it."""
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
 def leave(data: Path, batch: int, *letters: tuple[str, int, str], pipeline: str = "the-pipeline") -> None:
     """Put letters into the outbox, as the pipeline does: (receiver, number, event id) each."""
     rows = [

@@ -205,14 +205,33 @@ class Outbox:
 
     def read(self, path: Path, name_of: Callable[[str], str] = str) -> list[Letter]:
         """All letters of a batch, given its record; see `portions`."""
-        return [letter for portion in self.portions(path, name_of) for letter in portion]
+        while True:
+            record = _read_record(path)
+            try:
+                return [letter for portion in self._portions(path, record, name_of) for letter in portion]
+            except _MissingFileError as error:
+                if _read_record(path) == record:
+                    raise error.damage from error
 
     def portions(self, path: Path, name_of: Callable[[str], str] = str) -> Iterator[list[Letter]]:
         """The letters of a batch, some at a time, those of a receiver in order. Raises CorruptionError.
 
-        `name_of` turns a receiver's id, as the pipeline knows it, into the receiver of the letter.
+        `name_of` turns a receiver's id, as the pipeline knows it, into the receiver of the letter. If the batch is
+        written again meanwhile, some letters come twice.
         """
-        sender, files = _read_record(path)
+        while True:
+            record = _read_record(path)
+            try:
+                yield from self._portions(path, record, name_of)
+                return
+            except _MissingFileError as error:
+                if _read_record(path) == record:
+                    raise error.damage from error
+
+    def _portions(
+        self, path: Path, record: tuple[str, Sequence[tuple[str, int]]], name_of: Callable[[str], str]
+    ) -> Iterator[list[Letter]]:
+        sender, files = record
         for name, count in files:
             file = path.parent / _LETTERS / name
             found = 0
@@ -265,6 +284,14 @@ class Outbox:
             ) from error
 
 
+class _MissingFileError(Exception):
+    """A letter file is missing. That is damage, unless the record has been replaced meanwhile."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__(str(file))
+        self.damage = _damaged(file, "it is missing")
+
+
 def _read_record(path: Path) -> tuple[str, list[tuple[str, int]]]:
     """The pipeline and the letter files of a batch."""
     with storage_errors(path):
@@ -286,7 +313,7 @@ def _read_letters(file: Path) -> Iterator[pa.Table]:
         try:
             source = pa.memory_map(str(file))
         except FileNotFoundError as error:
-            raise _damaged(file, "it is missing") from error
+            raise _MissingFileError(file) from error
         except pa.ArrowInvalid as error:  # an empty file cannot be mapped
             raise _damaged(file, error) from error
     try:

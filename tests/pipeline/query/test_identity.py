@@ -252,7 +252,8 @@ def test_new_takes_over_subscriptions_and_seen_numbers(tmp_path: Path) -> None:
     earlier = work(tmp_path)
     rows = pa.Table.from_pylist([a_row("s1", 1), a_row("s2", 2, gone_in=3)], SUBSCRIPTIONS.schema)
     seen = pa.Table.from_pylist([{"node": "local", "source": "cam", "seen": "1-7"}], SOURCES.schema)
-    tables = {t.name: (earlier.state.parts.write(t, r),) for t, r in ((SUBSCRIPTIONS, rows), (SOURCES, seen))}
+    write = earlier.state.parts.write
+    tables = {"subscriptions": (write(SUBSCRIPTIONS, rows),), "sources/0": (write(SOURCES, seen),)}
     earlier.state.publish(Manifest(earlier.id, 5, tables, {"events": 9, "subscriptions": 1}))
     shutil.rmtree(earlier.checkpoint)
     pipeline = opened(tmp_path, new=True)

@@ -191,7 +191,7 @@ STATE: dict[StateTable, list[dict[str, Any]]] = {
         {"node": "n", "since": 4, "id": "b2", "source": "cam", "begin": 7, "until": 6, "end": 9},
     ],
     SOURCES: [{"node": "n", "source": "cam", "seen": "1-7", "time": 7, "event": "{}"}],
-    LAST_SENT: [{"node": "n", "id": "b1", "last": 70}],
+    LAST_SENT: [{"node": "n", "id": "b1", "receiver": "ann", "last": 70}],
     RECEIVERS: [{"office": "n", "receiver": "ann", "last": 4}],
 }
 
