@@ -176,7 +176,10 @@ def test_an_unusable_row_in_a_registry_is_corruption(tmp_path: Path) -> None:
 def state_with(folder: Path, rows: dict[StateTable, list[dict[str, Any]]]) -> StateFolder:
     state = StateFolder(folder)
     state.create("pipe", {})
-    tables = {t.name: (state.parts.write(t, pa.Table.from_pylist(r, t.schema)),) for t, r in rows.items()}
+    tables = {
+        (f"{t.name}/0" if t.shard_by else t.name): (state.parts.write(t, pa.Table.from_pylist(r, t.schema)),)
+        for t, r in rows.items()
+    }
     state.publish(Manifest("pipe", 3, tables))
     return state
 
