@@ -79,5 +79,5 @@ def test_positions_of_many_entities_equal_the_reference(default: str | None, rec
 def test_errors_of_a_single_position_name_the_field_only() -> None:
     columns = positions_of_models([PositionIn(x=1, y=2, entity="b")])
     with pytest.raises(PermissionDeniedError) as caught:
-        positions_of(columns, PublishRights.of_entity("a"), GEOGRAPHIC, 300.0, bulk=False, now=NOW)
+        positions_of(columns, PublishRights.of_source("a"), GEOGRAPHIC, 300.0, bulk=False, now=NOW)
     assert (caught.value.where, caught.value.message) == ("entity", "the token belongs to a")

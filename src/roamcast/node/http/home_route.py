@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from roamcast.deliver.addressing import home_of
 from roamcast.errors import InputError, RoamcastError, UnavailableError
-from roamcast.node.auth import Caller
+from roamcast.node.callers import Caller
 from roamcast.node.http.api_route import ApiRoute, Handler
 from roamcast.node.http.errors import error_response
 from roamcast.node.http.request_parsing import read_bytes

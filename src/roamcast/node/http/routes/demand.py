@@ -10,7 +10,7 @@ from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
 
 from roamcast.errors import CapacityError
-from roamcast.node.auth import Caller
+from roamcast.node.callers import Caller
 from roamcast.node.http.api_route import ApiRoute
 from roamcast.node.http.dependencies import DemandReader, SourceOrGateway, TheNode, TokenHash
 from roamcast.node.http.openapi import errors
