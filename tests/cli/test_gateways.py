@@ -32,7 +32,7 @@ def test_a_gateway_and_its_sources_are_registered_and_removed(node: RunningNode)
     ]
     assert TokenFile().ids(node.url) == ["hub"]
     assert node.operator().entity("meter-1")["position"]["x"] == 1
-    assert invoke("where", "hub") == "gateway hub\nfloor: 2\n"
+    assert invoke("where", "hub") == "gateway hub\nfloor: 2\nsources: 2\n"
     invoke("unregister", "meter-1", "--gateway", "hub", "--yes")
     with pytest.raises(NotFoundError):
         node.operator().entity("meter-1")
@@ -235,3 +235,28 @@ def test_commands_change_a_source_of_a_gateway(sources: RunningNode) -> None:
         hub.move_many([{"entity": "c", "x": 1, "y": 1, "time": time.time() + 200}])
     with pytest.raises(ConflictError, match="a newer position"):
         invoke("move", "c", "1", "2", "--gateway", "hub")
+
+
+def test_sources_of_a_gateway_are_listed(sources: RunningNode) -> None:
+    """With the demand for their events."""
+    invoke("register", "subscriber", "anna", "--x", "0", "--y", "0")
+    invoke("subscribe", "--subscriber", "anna", "--lacl", "Select Where &floor = 2 and &location in nearest")
+    listed = invoke_json("sources", "--gateway", "hub")["sources"]
+    assert [(one["id"], one["demanded"]) for one in listed] == [("a", True), ("b", False), ("c", False)]
+    head, first, *_ = invoke("sources", "--gateway", "hub").splitlines()
+    assert head.split() == ["id", "position", "demanded", "attributes"]
+    assert " ".join(first.split()) == 'a 1, 2 yes context: "noise", floor: 2, on: true'
+
+
+def test_a_gateway_without_sources_has_none_to_list(hub: RunningNode) -> None:
+    assert invoke_json("sources", "--gateway", "hub") == {"sources": []}
+    assert invoke("sources", "--gateway", "hub") == ""
+
+
+def test_hints_lead_to_the_gateway(sources: RunningNode) -> None:
+    with pytest.raises(NotFoundError) as unknown:
+        invoke("move", "a", "1", "2")
+    assert "pass --gateway if it belongs to one" in (unknown.value.hint or "")
+    with pytest.raises(InputError, match="hub is a gateway") as wrong:
+        invoke("publish", "--source", "hub", "--x", "1", "--y", "1")
+    assert "--gateway hub" in (wrong.value.hint or "")

@@ -135,7 +135,11 @@ def _event_check(
             raise NotFoundError(f"{gateway} has no source {source}", where="--source", hint=_REGISTER_HINT)
         return _EventCheck(source, gateway, sources, space)
     if known is not None:
-        has_position = known.me()["position"] is not None
+        me = known.me()
+        if me["kind"] == "gateway":
+            hint = f"pass --gateway {source}, and the source in each row or with --source"
+            raise InputError(f"{source} is a gateway", where="--source", hint=hint)
+        has_position = me["position"] is not None
     return _EventCheck(source, None, {str(source): has_position}, space)
 
 

@@ -161,7 +161,8 @@ async def show_entity(id: str, node: TheNode, caller: CallerOrOperator) -> Where
         first, count = list(bound[: node.limits.page]), len(bound)
     else:
         first, count = await run_in_threadpool(_subscriptions_of, node, id)
-    return WhereOut(**fields_of(entity), subscriptions=first, count=count)
+    sources = len(node.entities.sources_of(id)) if entity.kind == "gateway" else None
+    return WhereOut(**fields_of(entity), subscriptions=first, count=count, sources=sources)
 
 
 async def _remove_sources(node: Node, gateway: Caller) -> None:

@@ -84,7 +84,11 @@ async def reserve_numbers(request: Request, node: TheNode, caller: SourceOrGatew
         numbers = {source: NumbersOut(first=first, count=body.sources[source]) for source, first in firsts.items()}
         return NumbersBySourceOut(sources=numbers)
     if rights.default is None or body.count is None:
-        raise InputError("a gateway has no numbers of its own", where="count", hint='send "sources": {"id": count}')
+        raise InputError(
+            "a gateway has no numbers of its own",
+            where="count",
+            hint='name the source of each event, here "sources": {"id": count}',
+        )
     firsts = await node.sequences.reserve({rights.default: body.count})
     return NumbersOut(first=firsts[rights.default], count=body.count)
 
