@@ -9,7 +9,7 @@ from roamcast.errors import AuthenticationError, PermissionDeniedError
 from roamcast.store.registry.port import unknown_source
 from roamcast.store.registry.values import Entity, EntityKind
 
-__all__ = ["Caller", "check_caller", "check_rights", "unknown_token"]
+__all__ = ["Caller", "check_caller", "check_rights", "is_current", "unknown_token"]
 
 _SHOWN: Final = 128  # characters of an id
 
@@ -32,10 +32,15 @@ def unknown_token() -> AuthenticationError:
     )
 
 
-def check_caller(caller: Caller, find: Callable[[str], Entity | None]) -> None:
-    """Raises AuthenticationError if the caller has been removed since, or has another token. `find` knows entities."""
+def is_current(caller: Caller, find: Callable[[str], Entity | None]) -> bool:
+    """Whether the caller is still registered, with the same token. `find` knows entities."""
     entity = find(caller.id)
-    if entity is None or entity.kind != caller.kind or caller.token_hash not in (None, entity.token_hash):
+    return entity is not None and entity.kind == caller.kind and caller.token_hash in (None, entity.token_hash)
+
+
+def check_caller(caller: Caller, find: Callable[[str], Entity | None]) -> None:
+    """Raises AuthenticationError unless `is_current`."""
+    if not is_current(caller, find):
         raise unknown_token()
 
 
