@@ -103,6 +103,55 @@ def test_sources_of_a_file_are_registered(hub: RunningNode, tmp_path: Path, suff
     assert (hub.operator().entity("b")["position"]["x"], hub.operator().entity("c")["position"]) == (3, None)
 
 
+CSV = """id,x,y,context,floor,"on"
+a,1,2,noise,2,true
+b,3,4,,,
+"c",,,,,
+"""
+
+
+def test_sources_of_a_csv_file_are_registered(hub: RunningNode, tmp_path: Path) -> None:
+    """Columns other than id, x and y are attributes, which are read as those of the command line."""
+    file = tmp_path / "sources.csv"
+    file.write_bytes(b"\xef\xbb\xbf" + CSV.encode())
+    assert invoke_json(*REGISTER, str(file)) == {"added": 3, "existing": 0, "refused": 0}
+    operator = hub.operator()
+    for source in SOURCES:
+        shown = operator.entity(source["id"])
+        assert shown["attributes"] == source.get("attributes", {})
+        assert (shown["position"] or {}).get("y") == source.get("y")
+
+
+@pytest.mark.parametrize(
+    ("line", "where"),
+    [
+        ("d,1,91,,,", ", line 5: y"),
+        ("d,east,1,,,", ", line 5: x"),
+        ("d,1,1,,", ", line 5"),
+        ("d,1,1,,,,", ", line 5"),
+        ("d,1,1,,99999999999999999999,", ", line 5: floor"),
+        (",1,1,,,", ", line 5: id"),
+        ('d,"1', ""),
+        ("d,\xff,,,,", ""),
+    ],
+    ids=["outside", "text", "fewer", "more", "attribute", "no id", "quote", "UTF-8"],
+)
+def test_nothing_of_a_csv_file_is_registered_if_a_row_is_invalid(
+    hub: RunningNode, tmp_path: Path, line: str, where: str
+) -> None:
+    """With --on-error skip, the others are if the file can be read."""
+    file = tmp_path / "sources.csv"
+    file.write_bytes((CSV + line + "\n").encode("latin-1"))
+    _, error = fail(*REGISTER, str(file))
+    assert isinstance(error, InputError)
+    assert (error.where, bool(error.hint)) == (f"{file}{where}", True)
+    assert ids(hub) == []
+    if where:
+        output, _ = fail(*REGISTER, str(file), "--on-error", "skip")
+        assert f"{file}, line 5" in output
+        assert ids(hub) == ["a", "b", "c"]
+
+
 BAD_SOURCES = {
     "not JSON": ("{", ""),
     "no id": ({"x": 1, "y": 1}, ": id"),

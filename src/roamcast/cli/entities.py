@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import math
-import re
 import sys
-from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated, Final
 
 import typer
 
+from roamcast.cli.attributes import attribute_lines, parse_attributes
 from roamcast.cli.options import Data, Entity, EntityOrVisitor, Json, OnError, OperatorTokenFile, Url
 from roamcast.cli.output import local_time, print_result
 from roamcast.cli.source_files import register_file
@@ -24,20 +21,12 @@ from roamcast.cli.tokens import (
 )
 from roamcast.errors import ConflictError, InputError
 
-__all__ = [
-    "attribute_lines", "forget_position", "move", "parse_attributes", "register", "renew_token", "set_attributes",
-    "unregister",
-]  # fmt: skip
+__all__ = ["forget_position", "move", "register", "renew_token", "set_attributes", "unregister"]
 
 AttributeOption = typer.Option(
     "--attribute", metavar="NAME=VALUE", help="An attribute: a number, true, false, or a string; repeatable."
 )
 
-AttributeValue = str | float | bool
-
-_NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")  # as in JSON
-_NOT_NUMBERS: Final = ("nan", "inf", "infinity")
-_MAX_INTEGER: Final = 2**53 - 1  # larger integers lose digits in JSON
 _CONSEQUENCES: Final = {
     "source": "Its bindings end.",
     "subscriber": "Its subscriptions and its mailbox are deleted, and its id cannot be used again.",
@@ -66,7 +55,8 @@ def register(
     file: Annotated[
         str | None,
         typer.Option(
-            metavar="FILE|-", help="Many sources of a gateway: .arrow, .parquet, or lines of NDJSON; - is stdin."
+            metavar="FILE|-",
+            help="Many sources of a gateway: .csv, .arrow, .parquet, or NDJSON; - is NDJSON from stdin.",
         ),
     ] = None,
     on_error: Annotated[OnError, typer.Option(help="What to do with invalid rows of the file.")] = OnError.fail,
@@ -76,8 +66,8 @@ def register(
     """Register a source, a subscriber or a gateway, and store its token for other commands.
 
     A gateway acts for its sources, which have no tokens of their own: register them with --gateway. With --file, each
-    row is a source: id, and perhaps x, y and attributes. By default nothing is registered if a row is invalid. The
-    command can be repeated: sources that the gateway has already stay as they are.
+    row is a source: id, and perhaps x, y and attributes, which in CSV are all other columns. By default nothing is
+    registered if a row is invalid. The command can be repeated: sources that the gateway has already stay as they are.
 
     Example: roamcast register source mic-1 --attribute context=noise --attribute floor=2 --x 8.5 --y 53.5
 
@@ -224,42 +214,3 @@ def renew_token(
 
 def _has_terminal() -> bool:
     return sys.stdin.isatty()
-
-
-def parse_attributes(texts: Iterable[str]) -> dict[str, AttributeValue]:
-    """Parse NAME=VALUE texts. Raises InputError that names the option."""
-    return dict(map(_parse_attribute, texts))
-
-
-def attribute_lines(attributes: dict[str, AttributeValue]) -> list[str]:
-    return [f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in attributes.items()]
-
-
-def _parse_attribute(text: str) -> tuple[str, AttributeValue]:
-    name, sign, value = text.partition("=")
-    if not name or not sign:
-        raise InputError(f"{text!r} is not NAME=VALUE", where="--attribute", hint="for example context=noise")
-    if value in ("true", "false"):
-        return name, value == "true"
-    if value.startswith('"'):
-        return name, _parse_quoted(name, value)
-    if value.lower().lstrip("+-") in _NOT_NUMBERS or _NUMBER.fullmatch(value):
-        return name, _parse_number(name, value)
-    return name, value
-
-
-def _parse_number(name: str, value: str) -> float:
-    number = float(value)
-    is_integer = value.lstrip("-").isdecimal()
-    if not math.isfinite(number) or (is_integer and abs(number) > _MAX_INTEGER):
-        hint = f"to store it as a string, quote it: --attribute '{name}=\"{value}\"'"
-        raise InputError(f"{value} cannot be stored exactly", where=f"--attribute {name}", hint=hint)
-    return int(value) if is_integer else number
-
-
-def _parse_quoted(name: str, value: str) -> str:
-    try:
-        return str(json.loads(value))
-    except ValueError as error:
-        hint = 'close the quote, and write \\" for a quote inside, as in JSON'
-        raise InputError(f"{value} is not a quoted string", where=f"--attribute {name}", hint=hint) from error

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from roamcast.cli.entities import attribute_lines
+from roamcast.cli.attributes import attribute_lines
 from roamcast.cli.options import AlwaysJson, Data, EntityOrVisitor, Json, OperatorTokenFile, SpaceName, Url, require
 from roamcast.cli.output import counted, local_time, print_json, print_result, table
 from roamcast.cli.tokens import anonymous_client, entity_client, entity_or_operator_client, operator_or_entity_client

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+import csv
+import io
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from roamcast.cli.added_rows import RowPortion, add_rows, json_portions
+from roamcast.cli.attributes import parse_attributes
 from roamcast.cli.output import Progress
-from roamcast.cli.row_files import json_rows, located
+from roamcast.cli.row_files import json_rows, located, open_file
 from roamcast.errors import InputError
 
 if TYPE_CHECKING:
@@ -30,7 +35,7 @@ def register_file(client: Client, file: str, *, skip: bool, as_json: bool) -> No
     def register(portion: RowPortion) -> list[SourceResult]:
         return client.register_sources(portion.rows)
 
-    portions = json_portions(json_rows(file, _columns))
+    portions = json_portions(_rows(file))
     add_rows(file, "source", portions, register, row_hint=_ROW_HINT, as_json=as_json)
 
 
@@ -44,7 +49,7 @@ def _check(client: Client, file: str) -> None:
 
     space = COORDINATES[client.health()["space"]]
     with Progress(f"checking {file}"):
-        for number, row in json_rows(file, _columns):
+        for number, row in _rows(file, check=True):
             try:
                 source = EntityIn.model_validate_json(row)
                 if source.token is not None:
@@ -55,6 +60,52 @@ def _check(client: Client, file: str) -> None:
                 raise located(input_error_of(error, "", model=EntityIn), file, number, _ROW_HINT) from None
             except InputError as error:
                 raise located(error, file, number, _ROW_HINT) from None
+
+
+def _rows(file: str, *, check: bool = False) -> Iterator[tuple[int, bytes]]:
+    """With `check`, raises InputError for a row of CSV that is no source; otherwise it is a text, not JSON."""
+    return _csv_rows(file, check=check) if Path(file).suffix.lower() == ".csv" else json_rows(file, _columns)
+
+
+def _csv_rows(file: str, *, check: bool) -> Iterator[tuple[int, bytes]]:
+    """The rows of a CSV file with a header as JSON. Columns other than id, x and y are attributes; empty is absent."""
+    with open_file(file) as content:
+        lines = csv.DictReader(io.TextIOWrapper(content, "utf-8-sig", newline=""), strict=True)
+        try:
+            for cells in lines:
+                row = _CsvRow(lines.line_num, cells)
+                try:
+                    yield row.number, json.dumps(row.fields()).encode()
+                except InputError as error:
+                    if check:
+                        raise located(error, file, row.number, _ROW_HINT) from None
+                    yield row.number, b"the row is no source"
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise InputError(f"it cannot be read: {error}", where=file, hint="save it as CSV in UTF-8") from error
+
+
+class _CsvRow(NamedTuple):
+    number: int
+    cells: Mapping[str | None, Any]
+
+    def fields(self) -> dict[str, Any]:
+        """Raises InputError."""
+        if None in self.cells or None in self.cells.values():
+            raise InputError("it has not as many cells as the header", hint="put cells with commas in quotes")
+        cells = {str(name): text for name, text in self.cells.items() if text != ""}
+        fields: dict[str, Any] = {name: cells.pop(name) for name in ("id", "x", "y") if name in cells}
+        for name in ("x", "y"):
+            if name in fields:
+                try:
+                    fields[name] = float(fields[name])
+                except ValueError:
+                    raise InputError(f"{fields[name]!r} is not a number", where=name, hint="for example 8.5") from None
+        try:
+            attributes = parse_attributes(f"{name}={text}" for name, text in cells.items())
+        except InputError as error:
+            error.where = (error.where or "").removeprefix("--attribute ")
+            raise
+        return fields | {"attributes": attributes}
 
 
 def _columns() -> Mapping[str, ColumnKind]:
