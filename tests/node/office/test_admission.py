@@ -10,7 +10,6 @@ from typing import Any, cast, get_args
 import orjson
 import pytest
 
-from roamcast.deliver.mailbox import START, LetterKey
 from roamcast.deliver.messages import (
     AddressUpdate,
     AddressUpdateReceipt,
@@ -24,7 +23,7 @@ from roamcast.deliver.messages import (
     PeerMessage,
     TraceQuery,
 )
-from roamcast.deliver.port import NO_OFFICE
+from roamcast.deliver.port import NO_OFFICE, START, LetterKey
 from roamcast.deliver.requests import LetterState, TraceLetter, TraceReply
 from roamcast.errors import InputError, PermissionDeniedError, UnavailableError
 from roamcast.model import Letter

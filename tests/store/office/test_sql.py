@@ -10,10 +10,21 @@ from typing import Any
 
 import pytest
 
-from roamcast.deliver.mailbox import START, FiledLetter, LetterKey, plan_filing
+from roamcast.deliver.filing import plan_filing
 from roamcast.deliver.messages import MailboxChunk
 from roamcast.deliver.office import Office
-from roamcast.deliver.port import Arriving, Bookkeeping, LastKnownOffice, Leaving, MailboxLoad, PendingClaim, Tenure
+from roamcast.deliver.port import (
+    START,
+    Arriving,
+    Bookkeeping,
+    FiledLetter,
+    LastKnownOffice,
+    Leaving,
+    LetterKey,
+    MailboxLoad,
+    PendingClaim,
+    Tenure,
+)
 from roamcast.deliver.requests import Arrive, Register, SendLetter
 from roamcast.errors import ConflictError, CorruptionError, InputError, StorageError
 from roamcast.model import Letter

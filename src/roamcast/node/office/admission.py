@@ -23,7 +23,6 @@ import orjson
 from starlette.concurrency import run_in_threadpool
 
 from roamcast.deliver.addressing import home_of
-from roamcast.deliver.mailbox import LetterKey, key_of
 from roamcast.deliver.messages import (
     AddressUpdate,
     AddressUpdateReceipt,
@@ -37,7 +36,7 @@ from roamcast.deliver.messages import (
     PeerMessage,
     TraceQuery,
 )
-from roamcast.deliver.port import NO_OFFICE
+from roamcast.deliver.port import NO_OFFICE, LetterKey, key_of
 from roamcast.deliver.posting import may_post
 from roamcast.deliver.requests import TraceReply
 from roamcast.errors import NotFoundError, PermissionDeniedError, RoamcastError, UnavailableError

@@ -16,8 +16,7 @@ from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from typing import Any
 
-from roamcast.deliver.mailbox import FiledLetter, FilingPlan, LetterKey, take_fitting
-from roamcast.deliver.port import Bookkeeping
+from roamcast.deliver.port import Bookkeeping, FiledLetter, FilingPlan, LetterKey, take_fitting
 from roamcast.model import Letter
 from roamcast.ranges import Ranges
 from roamcast.store.office.accounts import AccountTables, LetterRun, MailboxRow
