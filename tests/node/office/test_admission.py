@@ -10,6 +10,7 @@ from typing import Any, cast, get_args
 import orjson
 import pytest
 
+from roamcast.deliver.addressing import SubscriberNames
 from roamcast.deliver.messages import (
     AddressUpdate,
     AddressUpdateReceipt,
@@ -30,7 +31,6 @@ from roamcast.model import Letter
 from roamcast.node.control.entity_cache import EntityCache
 from roamcast.node.office.actor import OfficeActor
 from roamcast.node.office.admission import _RULES, Admission
-from roamcast.node.office.names import SubscriberNames
 from roamcast.node.office.visitors import Visitors
 from roamcast.node.peers.peer_file import Peer, Peers
 from roamcast.node.peers.signed_http import SignedHttp

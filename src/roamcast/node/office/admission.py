@@ -22,7 +22,7 @@ from typing import Any, Final, Literal, NamedTuple
 import orjson
 from starlette.concurrency import run_in_threadpool
 
-from roamcast.deliver.addressing import home_of
+from roamcast.deliver.addressing import SubscriberNames, home_of
 from roamcast.deliver.messages import (
     AddressUpdate,
     AddressUpdateReceipt,
@@ -42,7 +42,6 @@ from roamcast.deliver.requests import TraceReply
 from roamcast.errors import NotFoundError, PermissionDeniedError, RoamcastError, UnavailableError
 from roamcast.node.control.entity_cache import EntityCache
 from roamcast.node.office.actor import OfficeActor
-from roamcast.node.office.names import SubscriberNames
 from roamcast.node.office.visitors import Visitors
 from roamcast.node.office.visits import check_visit, office_of
 from roamcast.node.peers.peer_file import Peers
