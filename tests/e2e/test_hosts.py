@@ -165,7 +165,7 @@ def disturb(network: Network, host: Host, fault: str, draw: random.Random) -> No
         host.kill(fault)
         time.sleep(draw.uniform(0, 2))
         host.start(fault)
-        time.sleep(draw.uniform(2, 6))
+        time.sleep(draw.uniform(1, 4))
 
 
 def wait_for_steps(steps: Path, count: int) -> None:
@@ -184,19 +184,20 @@ class Phase:
     faults: Sequence[tuple[str, str]]
 
 
-# Every fault happens in both phases, and at each host in one of them.
+# Every fault happens in both phases, and at each host in one of them. A pipeline takes longest to start; meanwhile other
+# faults happen.
 PHASES = (
     Phase(
         "two",
         ("north", "south"),
-        (("north", "down"), ("south", "node"), ("south", "slow"), ("north", "pipeline")),
+        (("north", "pipeline"), ("south", "node"), ("north", "down"), ("south", "slow")),
     ),
     Phase(
         "three",
         ("north", "south", "west"),
         (
-            ("west", "down"), ("north", "node"), ("south", "pipeline"), ("west", "slow"),
-            ("north", "slow"), ("west", "node"), ("south", "down"), ("west", "pipeline"),
+            ("west", "pipeline"), ("north", "node"), ("south", "pipeline"), ("west", "down"),
+            ("north", "slow"), ("west", "node"), ("south", "down"), ("west", "slow"),
         ),
     ),
 )  # fmt: skip
