@@ -184,8 +184,8 @@ class Phase:
     faults: Sequence[tuple[str, str]]
 
 
-# Every fault happens in both phases, and at each host in one of them. A pipeline takes longest to start; meanwhile other
-# faults happen.
+# Every fault happens in both phases, and at each host in one of them. While a pipeline starts, which takes longest,
+# others happen.
 PHASES = (
     Phase(
         "two",
