@@ -25,7 +25,7 @@ from roamcast.lab.models.registry import MemoryRegistry
 from roamcast.model import Position
 from roamcast.node.callers import Caller
 from roamcast.node.clock import check_time
-from roamcast.node.columns.events import events_of_models
+from roamcast.node.columns.rows import events_of_models
 from roamcast.node.control.entity_cache import EntityCache
 from roamcast.node.intake import EventIntake, IntakeResult, SourceNumbers
 from roamcast.node.metrics import Metrics

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from roamcast.errors import InputError, PermissionDeniedError, RoamcastError
 from roamcast.model import Position
 from roamcast.node.clock import check_time
-from roamcast.node.columns.positions import positions_of_models
+from roamcast.node.columns.rows import positions_of_models
 from roamcast.node.position_intake import positions_of
 from roamcast.node.publish_rights import PublishRights
 from roamcast.node.schemas import PositionIn

@@ -12,11 +12,10 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import NamedTuple
 
-from roamcast.deliver.addressing import elsewhere_error, home_of
+from roamcast.deliver.addressing import SubscriberNames, elsewhere_error, home_of
 from roamcast.errors import AuthenticationError, CapacityError, PermissionDeniedError
 from roamcast.node.callers import Caller, unknown_token
 from roamcast.node.control.entity_cache import EntityCache
-from roamcast.node.office.names import SubscriberNames
 from roamcast.node.office.visitors import Visitors
 from roamcast.security.tokens import hash_token
 from roamcast.store.registry.visitors import Visitor

@@ -17,7 +17,7 @@ from roamcast.journal.records import EVENT, ROW_SCHEMA, Record, Records, to_reco
 from roamcast.model import global_name
 from roamcast.node.clock import check_time
 from roamcast.node.columns.arrays import NO_TIME, Floats, Integers
-from roamcast.node.columns.events import EventColumns
+from roamcast.node.columns.rows import EventColumns
 from roamcast.node.control.entity_cache import EntityCache
 from roamcast.node.metrics import Metrics
 from roamcast.node.peers.remote_sources import RemoteSource
