@@ -22,7 +22,7 @@ from fastapi import FastAPI
 from roamcast.client import Client
 from roamcast.deliver.outbox import LETTERS_SCHEMA, Outbox, PipelineStatus
 from roamcast.journal.reader import JournalFolder
-from roamcast.journal.segments import read
+from roamcast.journal.records import read
 from roamcast.node.http.app import create_app
 from roamcast.node.server import NodeServer
 from roamcast.node.service import Node
