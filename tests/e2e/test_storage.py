@@ -28,7 +28,7 @@ BULK = 30
 # The pipeline kills itself at one of these calls, the nth time.
 STOPS = (
     ("roamcast.storage.remote", "RemoteStorage.create", 5),  # before a plan, letters or a manifest are there
-    ("roamcast.deliver.shared_outbox", "SharedOutbox.put", 2),
+    ("roamcast.deliver.shared_outbox", "SharedOutbox._create_records", 2),
     ("roamcast.pipeline.state.shared_state", "SharedState._sweep", 3),  # a manifest is there, and not yet here
 )
 

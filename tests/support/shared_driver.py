@@ -18,6 +18,7 @@ import pyarrow as pa
 from roamcast.errors import RoamcastError
 from roamcast.pipeline.query.identity import PipelineFolder, open_pipeline
 from roamcast.pipeline.schemas import RECEIVERS
+from roamcast.pipeline.state.manifests import shard_name
 from roamcast.storage.location import open_storage
 from roamcast.storage.port import Storage
 
@@ -38,7 +39,7 @@ def run_batch(pipeline: PipelineFolder, storage: Storage, batch: int) -> None:
     """Letters are visible after the second check, the batch is committed by its manifest."""
     planned = plan(pipeline, batch)
     pipeline.sync_checkpoint(batch)
-    parts = pipeline.manifest.parts(RECEIVERS.name)
+    parts = pipeline.manifest.parts(RECEIVERS)
     before = pipeline.state.parts.read(RECEIVERS, parts[-1])["receiver"][0].as_py() if parts else ""
     chain = hashlib.sha256(f"{before} {planned}".encode()).hexdigest()
     # Attempts differ in their files: as a merge, or an index built with other statistics, may do.
@@ -48,7 +49,7 @@ def run_batch(pipeline: PipelineFolder, storage: Storage, batch: int) -> None:
     letters = orjson.dumps({"batch": batch, "plan": planned, "before": before, "chain": chain})
     storage.put(f"letters/{batch}-{uuid.uuid4()}", letters)
     pipeline.check_generation()
-    manifest = replace(pipeline.manifest, batch=batch, tables={RECEIVERS.name: (*parts[-3:], part)})
+    manifest = replace(pipeline.manifest, batch=batch, tables={shard_name(RECEIVERS, 0): (*parts[-3:], part)})
     pipeline.state.publish(manifest)
     pipeline.manifest = manifest
 

@@ -1,11 +1,12 @@
 """The outbox on shared storage. Pipeline and nodes each have a local copy of what they write or read.
 
-    outbox/status.json                      the status of the pipeline
-    outbox/<node>/office/<batch>            a batch for the office of a node, as in a local outbox
-    outbox/<node>/@<link>/<batch>           a batch of events for another data folder
+    outbox/status.json                     the status of the pipeline
+    outbox/<node>/office/<batch>.json      the record of a batch for the office of a node, as in a local outbox
+    outbox/<node>/office/letters/…         its letter files, which are there before it
+    outbox/<node>/@<link>/…                events for another data folder
 
-A batch is created once: who repeats it finds it there, with the same letters. It is deleted when its letters are
-stored.
+A record is created once: who repeats a batch finds it there, with the same letters in other files. It is deleted when
+the letters are stored, and then its files are. Nobody deletes files that a record may come to name.
 """
 
 from __future__ import annotations
@@ -13,14 +14,13 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-import pyarrow as pa
-
-from roamcast.deliver.outbox import Outbox, PipelineStatus
-from roamcast.durable import make_folder, storage_errors, write_atomic
+from roamcast.deliver.outbox import LetterFile, Outbox, PipelineStatus, letter_path, parse_record
+from roamcast.durable import make_folder, storage_errors, sync_file, sync_folder, write_atomic
 from roamcast.errors import CorruptionError
 from roamcast.storage.port import Storage, StoredFile
 
@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 _ROOT: Final = "outbox"
 _STATUS: Final = f"{_ROOT}/status.json"
 _COUNTED_FOR: Final = 2.0  # seconds
+_TRANSFERS: Final = 16  # at once
+_GARBAGE_AGE: Final = 24 * 3600 * 1_000_000_000  # nanoseconds: no process that has uploaded a file waits that long
 _COPIED: Final = 100  # batches at a time that wait in the copy of an office
 
 
@@ -43,12 +45,34 @@ class SharedOutbox(Outbox):
         self._fullest = ("", 0)
         self._counted_at = -_COUNTED_FOR
 
-    def put(self, office: str, pipeline: str, batch: int, letters: pa.Table) -> None:
-        super().put(office, pipeline, batch, letters)
+    def commit(self, pipeline: str, batch: int, files: Sequence[LetterFile]) -> None:
+        """Upload the letter files, then create the record of the batch for each office that has none yet."""
+        super().commit(pipeline, batch, files)
+        stored = {file: f"{_stored_folder(file.office)}/letters/{file.name}" for file in files}
+        with ThreadPoolExecutor(_TRANSFERS, "outbox") as threads:
+            paths = [letter_path(self.folder, file.office, file.name) for file in stored]
+            for _ in threads.map(self._storage.put_file, stored.values(), paths):
+                pass
+            uploaded: dict[str, list[str]] = {}
+            for file, name in stored.items():
+                uploaded.setdefault(file.office, []).append(name)
+            for _ in threads.map(self._create_records, uploaded, uploaded.values()):
+                pass
+
+    def sweep(self) -> None:
+        """Delete letter files that killed processes have left, a day ago or earlier."""
+        files = self._storage.files(_ROOT)
+        records = {file.name.removesuffix(".json") for file in files}
+        oldest = time.time_ns() - _GARBAGE_AGE
+        old = [file.name for file in files if "/letters/" in file.name and file.written_at < oldest]
+        self._storage.delete(name for name in old if name.replace("/letters/", "/").rpartition("-")[0] not in records)
+
+    def _create_records(self, office: str, uploaded: list[str]) -> None:
         for path in self.waiting(office):
             with storage_errors(path):
                 content = path.read_bytes()
-            self._storage.create(f"{_stored_folder(office)}/{path.name}", content)
+            if self._storage.create(f"{_stored_folder(office)}/{path.name}", content) is not None:
+                self._storage.delete(uploaded)
             self.remove(path)
 
     def fullest(self) -> tuple[str, int]:
@@ -79,7 +103,7 @@ class OutboxCopy:
         self._storage = storage
         self._outbox = outbox
         self._node = node
-        self._copied: dict[Path, str] = {}  # the stored names of batches, by local path
+        self._copied: dict[Path, list[str]] = {}  # by local path, the stored names of a record and its files
 
     def update(self) -> None:
         """Copy what is new and delete what is done. Raises StorageError; then the next call goes on."""
@@ -97,20 +121,36 @@ class OutboxCopy:
             write_atomic(self._outbox.status_path, status, durable=False)
 
     def _copy(self, file: StoredFile, path: Path) -> None:
-        if not path.exists():  # left by an earlier run of this node
-            content = self._storage.get(file.name)
-            if content is None:
-                return
-            make_folder(path.parent)
+        """Copy a batch, its record last."""
+        local = path.exists()  # left by an earlier run of this node
+        content = path.read_bytes() if local else self._storage.get(file.name)
+        if content is None:
+            return
+        stored = file.name.rpartition("/")[0] + "/letters/"
+        names = [name for name, _ in parse_record(content, path)[1]]
+        if not local:
+            make_folder(path.parent / "letters")
+            for name in names:
+                self._copy_letters(stored + name, path.parent / "letters" / name)
             write_atomic(path, content)
             with storage_errors(path):
                 os.utime(path, ns=(file.written_at, file.written_at))
-        self._copied[path] = file.name
+        self._copied[path] = [file.name, *(stored + name for name in names)]
+
+    def _copy_letters(self, stored: str, path: Path) -> None:
+        with storage_errors(path):
+            if not self._storage.get_file(stored, path):
+                raise CorruptionError(
+                    "a file of letters is missing", where=f"{self._storage.url}/{stored}", hint="restore it"
+                )
+            sync_file(path)
+            sync_folder(path.parent)
 
     def _delete_done(self) -> None:
-        done = {path: name for path, name in self._copied.items() if not path.exists()}
-        self._storage.delete(done.values())
-        for path in done:
+        done = {path: names for path, names in self._copied.items() if not path.exists()}
+        for path, (record, *files) in done.items():
+            self._storage.delete([record])  # and then the files, or it could not be read if that is interrupted
+            self._storage.delete(files)
             del self._copied[path]
 
 
@@ -124,7 +164,7 @@ def _batches(files: list[StoredFile]) -> Iterator[tuple[str, StoredFile]]:
     for file in files:
         steps = file.name.split("/")
         if len(steps) != 4:
-            continue
+            continue  # letters, or the status
         _, node, folder, _ = steps
         if folder != "office" and not folder.startswith("@"):
             raise CorruptionError("unknown folder in the outbox", where=file.name, hint="remove it")

@@ -19,7 +19,7 @@ from s3 import NotAvailableError, S3Server, s3_server
 from roamcast.errors import ConflictError, CorruptionError, UnavailableError
 from roamcast.pipeline.query.identity import PipelineFolder, open_pipeline
 from roamcast.pipeline.schemas import RECEIVERS, SUBSCRIPTIONS
-from roamcast.pipeline.state.manifests import BEFORE_FIRST
+from roamcast.pipeline.state.manifests import BEFORE_FIRST, shard_name
 from roamcast.storage.folder import FolderStorage
 from roamcast.storage.location import open_storage
 from roamcast.storage.port import Storage
@@ -54,7 +54,7 @@ def record(pipeline: PipelineFolder, batch: int) -> None:
 
 
 def chain(pipeline: PipelineFolder) -> str:
-    part = pipeline.manifest.parts(RECEIVERS.name)[-1]
+    part = pipeline.manifest.parts(RECEIVERS)[-1]
     text: str = pipeline.state.parts.read(RECEIVERS, part)["receiver"][0].as_py()
     return text
 
@@ -158,10 +158,10 @@ def test_a_batch_that_an_overtaken_process_commits_is_committed(tmp_path: Path, 
     part = first.state.parts.write(
         RECEIVERS, pa.Table.from_pylist([{"office": "a", "receiver": "b", "last": 2}], RECEIVERS.schema)
     )
-    tables = {RECEIVERS.name: (*manifest.parts(RECEIVERS.name), part)}
+    tables = {shard_name(RECEIVERS, 0): (*manifest.parts(RECEIVERS), part)}
     first.state.publish(type(manifest)(manifest.pipeline, 2, tables))
     run(second, storage, 1)
-    assert opened(tmp_path / "three", storage).manifest.parts(RECEIVERS.name)[-1] == part
+    assert opened(tmp_path / "three", storage).manifest.parts(RECEIVERS)[-1] == part
     run(second_again := opened(tmp_path / "two", storage), storage, 1)
     with pytest.raises(ConflictError):
         first.state.publish(type(manifest)(manifest.pipeline, 3, tables))
@@ -193,7 +193,7 @@ def test_files_that_only_old_manifests_name_are_deleted(tmp_path: Path, storage:
     before = stored_files(storage, second)
     run(second, storage, 1)
     run(second, storage, 1)
-    newest = {part.name for part in second.manifest.parts(RECEIVERS.name)}
+    newest = {part.name for part in second.manifest.parts(RECEIVERS)}
     assert newest < stored_files(storage, second)
     assert len(stored_files(storage, second)) <= len(newest) + 1
     assert not before <= stored_files(storage, second)

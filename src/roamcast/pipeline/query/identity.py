@@ -96,7 +96,9 @@ class PipelineFolder:
         folder = self.folder / "outbox"
         with storage_errors(folder):
             shutil.rmtree(folder, ignore_errors=True)  # on their way when a process was killed
-        return SharedOutbox(self._shared.storage, folder)
+        outbox = SharedOutbox(self._shared.storage, folder)
+        outbox.sweep()
+        return outbox
 
     def begin_generation(self) -> None:
         """Count this start, so that older processes stop."""
