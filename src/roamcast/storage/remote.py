@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -56,6 +57,7 @@ class RemoteStorage:
         try:
             import fsspec
 
+            logging.getLogger("aiobotocore").setLevel(logging.WARNING)  # it says at each start what it has found
             self._files = fsspec.filesystem(protocol, use_listings_cache=False, skip_instance_cache=True, **options)
         except ImportError as error:
             raise MissingExtraError(

@@ -319,7 +319,7 @@ def test_a_batch_waits_for_the_disk(spark: SparkSession, tmp_path: Path, monkeyp
         commit(*arguments)
 
     monkeypatch.setattr(Outbox, "commit", full_at_first)
-    monkeypatch.setattr("roamcast.pipeline.query.stream._DISK_PAUSE_S", 0.01)
+    monkeypatch.setattr("roamcast.pipeline.query.stream._STORAGE_PAUSE_S", 0.01)
     journal(tmp_path, [subscription("s1", "ann")], [event("cam", 1)])
     run(spark, tmp_path)
     assert next(refusals, None) is None
@@ -341,7 +341,7 @@ def test_a_batch_waits_for_the_disk_of_its_tasks(
             obstacle.unlink(missing_ok=True)
 
     handler, logger = RemoveObstacle(), logging.getLogger("roamcast.pipeline.query.stream")
-    monkeypatch.setattr("roamcast.pipeline.query.stream._DISK_PAUSE_S", 0.01)
+    monkeypatch.setattr("roamcast.pipeline.query.stream._STORAGE_PAUSE_S", 0.01)
     logger.addHandler(handler)
     try:
         journal(tmp_path, [subscription("s1", "ann"), event("cam", 1)])

@@ -146,7 +146,7 @@ class PipelineQuery:
                     raise
             else:
                 if waiting:
-                    log.warning("batch %d is done: storage works again", batch)
+                    log.info("batch %d is done: storage works again", batch)
                     self._update_status(waiting_for_storage=None)
                 return done
 
