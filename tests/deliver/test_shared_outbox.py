@@ -24,7 +24,13 @@ OFFICES = ("local", "other", "local@link", "loc")
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
     """A folder, and something that is none."""
     place = str(tmp_path / "storage") if request.param == "folder" else f"memory://bucket{tmp_path}"
-    return open_storage(place)
+    return checked(place)
+
+
+def checked(place: str) -> Storage:
+    storage = open_storage(place)
+    storage.check()
+    return storage
 
 
 def letters(batch: int) -> pa.Table:
@@ -119,7 +125,7 @@ def test_the_status_is_copied_after_what_it_tells_of(storage: Storage, tmp_path:
 
 def test_old_files_without_a_record_are_swept(tmp_path: Path) -> None:
     """Newer ones may get a record yet; those of a batch with a record are needed, or deleted by who lost."""
-    storage = open_storage(str(tmp_path / "storage"))
+    storage = checked(str(tmp_path / "storage"))
     shared = SharedOutbox(storage, tmp_path / "there")
     shared.put("local", "p", 1, letters(1))
     for batch in (0, 1, 2):
@@ -135,7 +141,7 @@ def test_old_files_without_a_record_are_swept(tmp_path: Path) -> None:
 
 def test_missing_letters_are_an_error(tmp_path: Path) -> None:
     """The batches after them do not come first."""
-    storage = open_storage(str(tmp_path / "storage"))
+    storage = checked(str(tmp_path / "storage"))
     shared, local = SharedOutbox(storage, tmp_path / "there"), Outbox(tmp_path / "here")
     for batch in range(2):
         shared.put("local", "p", batch, letters(batch))
@@ -177,7 +183,7 @@ def test_nothing_is_lost_or_out_of_order_while_the_storage_fails(
 ) -> None:
     """Whatever call fails, and if node and pipeline start again then: first comings are in order and complete."""
     folder = tmp_path_factory.mktemp("failing")
-    storage = open_storage(f"memory://bucket{folder}")
+    storage = checked(f"memory://bucket{folder}")
     failing: Storage = FailingStorage(storage, failures)  # type: ignore[assignment]
     local = Outbox(folder / "here")
     copy = OutboxCopy(failing, local, "local")

@@ -61,6 +61,7 @@ def say(line: str) -> None:
 
 def main(data: Path, place: str) -> None:
     storage = open_storage(place)
+    storage.check()
     pipeline = open_pipeline(data, storage=storage)
     say("ready")
     commits = pipeline.checkpoint / "commits"

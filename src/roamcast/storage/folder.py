@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from roamcast.durable import check_writable, make_folder, storage_errors, sync_file, sync_folder
+from roamcast.errors import StorageError
 from roamcast.storage.port import StoredFile
 
 __all__ = ["FolderStorage"]
@@ -57,6 +58,7 @@ class FolderStorage:
             try:
                 return path.read_bytes()
             except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+                self._check_folder()
                 return None
 
     def get_file(self, name: str, path: Path) -> bool:
@@ -66,11 +68,13 @@ class FolderStorage:
             except FileNotFoundError:
                 if not path.parent.is_dir():
                     raise
+                self._check_folder()
                 return False
         return True
 
     def files(self, folder: str) -> list[StoredFile]:
         found = []
+        self._check_folder()
         with storage_errors(self._folder / folder):
             for root, _, names in os.walk(self._folder / folder):
                 for path in (Path(root, name) for name in names if not name.startswith(_TEMPORARY)):
@@ -92,9 +96,15 @@ class FolderStorage:
                 if folder.is_dir():
                     sync_folder(folder)
 
+    def _check_folder(self) -> None:
+        """A folder that is not mounted is not an empty one."""
+        if not self._folder.is_dir():
+            raise StorageError("no such folder", where=self.url, hint="is it mounted?")
+
     def _write(self, name: str, content: bytes) -> tuple[Path, Path]:
         """Write a temporary file durably beside the one that it becomes; both paths."""
         path = self._folder / name
+        self._check_folder()
         make_folder(path.parent)
         temporary = path.with_name(f"{_TEMPORARY}{uuid.uuid4().hex}")
         with storage_errors(path):

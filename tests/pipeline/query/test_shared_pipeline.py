@@ -16,7 +16,7 @@ import pytest
 import shared_driver
 from s3 import NotAvailableError, S3Server, s3_server
 
-from roamcast.errors import ConflictError, CorruptionError, UnavailableError
+from roamcast.errors import ConflictError, CorruptionError, StorageError, UnavailableError
 from roamcast.pipeline.query.identity import PipelineFolder, open_pipeline
 from roamcast.pipeline.schemas import RECEIVERS, SUBSCRIPTIONS
 from roamcast.pipeline.state.manifests import BEFORE_FIRST, shard_name
@@ -27,7 +27,13 @@ from roamcast.storage.port import Storage
 
 @pytest.fixture
 def storage(tmp_path: Path) -> Storage:
-    return FolderStorage(tmp_path / "storage")
+    return new_folder(tmp_path / "storage")
+
+
+def new_folder(folder: Path) -> FolderStorage:
+    storage = FolderStorage(folder)
+    storage.check()
+    return storage
 
 
 def opened(data: Path, storage: Storage | None, *, new: bool = False) -> PipelineFolder:
@@ -115,7 +121,7 @@ def test_an_old_working_copy_is_replaced(tmp_path: Path, storage: Storage) -> No
 def test_a_pipeline_moves_to_storage(tmp_path: Path, storage: Storage) -> None:
     """At the first start with it: with its identity, state and checkpoint."""
     local = opened(tmp_path / "one", None)
-    local_only = FolderStorage(tmp_path / "letters")
+    local_only = new_folder(tmp_path / "letters")
     run(local, local_only, 4)
     moved = opened(tmp_path / "one", storage)
     assert (moved.id, moved.manifest) == (local.id, local.manifest)
@@ -127,10 +133,22 @@ def test_a_pipeline_moves_to_storage(tmp_path: Path, storage: Storage) -> None:
 def test_a_working_copy_is_not_used_alone(tmp_path: Path, storage: Storage) -> None:
     """Nor with another storage: what is there may be newer."""
     opened(tmp_path / "one", storage)
-    for other in (None, FolderStorage(tmp_path / "other")):
+    for other in (None, new_folder(tmp_path / "other")):
         for new in (False, True):
             with pytest.raises(ConflictError, match=r"working copy.*--storage .*/storage;"):
                 open_pipeline(tmp_path / "one", storage=other, new=new)
+
+
+def test_an_empty_storage_is_no_new_one(tmp_path: Path, storage: Storage) -> None:
+    """If the folder is a working copy of what was there: its state may be old."""
+    first = opened(tmp_path / "one", storage)
+    shutil.rmtree(tmp_path / "storage")
+    with pytest.raises(StorageError, match="is it mounted"):
+        opened(tmp_path / "one", storage)
+    storage.check()
+    with pytest.raises(ConflictError, match="no pipeline on the storage any more"):
+        opened(tmp_path / "one", storage)
+    assert opened(tmp_path / "one", storage, new=True).id != first.id
 
 
 def test_the_older_process_is_overtaken(tmp_path: Path, storage: Storage) -> None:

@@ -44,6 +44,9 @@ NEW_HINT: Final = (
     "restore the missing folder, or start a new pipeline with 'roamcast pipeline --new': it takes over what is left, "
     "and some events may be delivered twice"
 )
+_GONE_HINT: Final = (
+    "check that it is mounted, or restore it; to move this working copy there, remove the file 'storage'"
+)
 
 
 class PipelineFolder:
@@ -137,9 +140,13 @@ def open_pipeline(data: Path, *, new: bool = False, storage: Storage | None = No
     make_folder(journal_root(data))  # a folder with a journal is a data folder, even before its first node
     pipeline = PipelineFolder(folder, _take_lock(folder / "lock"))
     try:
-        _check_place(folder / "storage", storage)
+        was_shared = _check_place(folder / "storage", storage)
         shared = None if storage is None else SharedPipeline(storage, folder)
         is_restored = shared is not None and _restore(pipeline, shared, new=new)
+        if was_shared and not is_restored and not new:
+            raise ConflictError(
+                "there is no pipeline on the storage any more", where=str(folder / "storage"), hint=_GONE_HINT
+            )
         inherited = Inherited({}, MovingRegionState.empty())
         if new:
             inherited = _take_over(pipeline, data, _move_away(pipeline))
@@ -154,6 +161,7 @@ def open_pipeline(data: Path, *, new: bool = False, storage: Storage | None = No
             if new or not is_restored:
                 shared.begin(pipeline.id, pipeline.state)
             pipeline.share(shared)
+            write_atomic(folder / "storage", shared.url.encode())
     except BaseException:
         pipeline.close()
         raise
@@ -179,8 +187,8 @@ def _take_lock(path: Path) -> int:
     return lock
 
 
-def _check_place(marker: Path, storage: Storage | None) -> None:
-    """A working copy is used with its storage only: what is there may be newer."""
+def _check_place(marker: Path, storage: Storage | None) -> bool:
+    """Whether the folder is a working copy. It is used with its storage only: what is there may be newer."""
     place = "" if storage is None else storage.url
     with storage_errors(marker):
         known = marker.read_text() if marker.exists() else ""
@@ -190,8 +198,7 @@ def _check_place(marker: Path, storage: Storage | None) -> None:
             where=str(marker.parent),
             hint=f"pass --storage {known}; if the pipeline has moved, remove the file {marker.name} there",
         )
-    if place and not known:
-        write_atomic(marker, place.encode())
+    return bool(known)
 
 
 def _restore(pipeline: PipelineFolder, shared: SharedPipeline, *, new: bool) -> bool:
