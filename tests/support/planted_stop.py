@@ -13,14 +13,15 @@ import sys
 from typing import Any
 
 
-def plant(module: str, path: str, calls: int) -> None:
+def plant(module: str, path: str, calls: int, number: signal.Signals = signal.SIGKILL) -> None:
+    """Send this process a signal just before the nth call."""
     owner_name, _, name = path.partition(".")
     owner = getattr(importlib.import_module(module), owner_name)
     method, count = getattr(owner, name), itertools.count(1)
 
     def stop(*arguments: Any, **options: Any) -> Any:
-        if next(count) >= calls:
-            os.kill(os.getpid(), signal.SIGKILL)
+        if next(count) == calls:
+            os.kill(os.getpid(), number)
         return method(*arguments, **options)
 
     setattr(owner, name, stop)

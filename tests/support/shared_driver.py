@@ -1,12 +1,14 @@
 """A driver without Spark: it plans, computes and commits batches on shared storage, in the steps of the pipeline.
 
-Run as a process: `shared_driver.py DATA STORAGE`. A batch's plan is random, unless the checkpoint has one. Its letters
-name the plans of all batches up to it, so they tell from which state they were computed.
+Run as a process: `shared_driver.py DATA STORAGE [MODULE CLASS.METHOD N]`. With a method, it stops itself (SIGSTOP)
+before the nth call. A batch's plan is random, unless the checkpoint has one. Its letters name the plans of all batches up to
+it, so they tell from which state they were computed.
 """
 
 from __future__ import annotations
 
 import hashlib
+import signal
 import sys
 import uuid
 from dataclasses import replace
@@ -14,6 +16,7 @@ from pathlib import Path
 
 import orjson
 import pyarrow as pa
+from planted_stop import plant
 
 from roamcast.errors import RoamcastError
 from roamcast.pipeline.query.identity import PipelineFolder, open_pipeline
@@ -77,6 +80,8 @@ def main(data: Path, place: str) -> None:
 
 
 if __name__ == "__main__":
+    if sys.argv[3:]:
+        plant(sys.argv[3], sys.argv[4], int(sys.argv[5]), signal.SIGSTOP)
     try:
         main(Path(sys.argv[1]), sys.argv[2])
     except RoamcastError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import signal
@@ -266,14 +267,18 @@ def test_damaged_files_are_refused(tmp_path: Path, storage: Storage, folder: str
 class Driver:
     """A process that runs batches until it is killed or overtaken."""
 
-    def __init__(self, data: Path, place: str) -> None:
-        command = [sys.executable, shared_driver.__file__, str(data), place]
+    def __init__(self, data: Path, place: str, *stop: str) -> None:
+        command = [sys.executable, shared_driver.__file__, str(data), place, *stop]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def wait_for(self, batches: int) -> bool:
         """Wait until it has started and has done some batches; False if it has ended before."""
         assert self.process.stdout is not None
         return all(self.process.stdout.readline() for _ in range(1 + batches))
+
+    def wait_until_stopped(self) -> None:
+        _, status = os.waitpid(self.process.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
 
     def end(self) -> None:
         """Kill it, unless it has been overtaken."""
@@ -319,12 +324,45 @@ def test_two_drivers_at_once_make_one_history(tmp_path: Path, kind: str, request
             assert newer.wait_for(2)
         older = newer
     older.end()
-    storage = open_storage(place)
+    check_history(open_storage(place), tmp_path)
+
+
+PLACES = {  # where a driver stands still, before the nth call of a method
+    "plan": ("roamcast.pipeline.query.shared_pipeline", "SharedPipeline.put_checkpoint", "4"),
+    "upload": ("roamcast.pipeline.state.shared_state", "SharedState.publish", "5"),
+    "commit": ("roamcast.storage.folder", "FolderStorage.create", "10"),
+    "sweep": ("roamcast.pipeline.state.shared_state", "SharedState._sweep", "5"),
+    "deletion": ("roamcast.storage.folder", "FolderStorage.delete", "8"),
+}
+
+
+@pytest.mark.parametrize("batches", [0, 1, 4])
+@pytest.mark.parametrize("place", PLACES)
+def test_a_driver_that_stood_still_anywhere_changes_nothing(tmp_path: Path, place: str, batches: int) -> None:
+    """However many batches its successor has done meanwhile, and if that one starts again then."""
+    storage = str(tmp_path / "storage")
+    older = Driver(tmp_path / "one", storage, *PLACES[place])
+    older.wait_until_stopped()
+    newer = Driver(tmp_path / "two", storage)
+    newer.wait_for(batches)
+    older.process.send_signal(signal.SIGCONT)
+    assert older.process.wait(60) == shared_driver.CONFLICT
+    older.end()
+    newer.wait_for(2)
+    newer.end()
+    last = Driver(tmp_path / "three", storage)
+    assert last.wait_for(2)
+    last.end()
+    check_history(open_storage(storage), tmp_path)
+
+
+def check_history(storage: Storage, folder: Path) -> None:
+    """Every batch has one plan and one state before it, and the final state follows from all."""
     letters = [orjson.loads(storage.get(file.name) or b"") for file in storage.files("letters")]
     by_batch = {letter["batch"]: letter for letter in letters}
     assert sorted(by_batch) == list(range(max(by_batch) + 1)), "a batch is missing"
     assert all(letter == by_batch[letter["batch"]] for letter in letters), "a batch was computed in two ways"
     assert all(by_batch[batch]["before"] == by_batch[batch - 1]["chain"] for batch in range(1, len(by_batch)))
-    final = opened(tmp_path / "last", storage)
+    final = opened(folder / "last", storage)
     assert final.manifest.batch in (max(by_batch), max(by_batch) - 1)
     assert chain(final) == by_batch[final.manifest.batch]["chain"]
