@@ -1,7 +1,7 @@
 """A driver without Spark: it plans, computes and commits batches on shared storage, in the steps of the pipeline.
 
-Run as a process: `shared_driver.py DATA STORAGE [MODULE CLASS.METHOD N]`. With a method, it stops itself (SIGSTOP)
-before the nth call. A batch's plan is random, unless the checkpoint has one. Its letters name the plans of all batches up to
+Run as a process: `shared_driver.py DATA STORAGE [MODULE CLASS.METHOD N]`. With a method, it stops itself before the nth
+call (SIGSTOP). A batch's plan is random, unless the checkpoint has one. Its letters name the plans of all batches up to
 it, so they tell from which state they were computed.
 """
 

@@ -356,6 +356,24 @@ def test_a_driver_that_stood_still_anywhere_changes_nothing(tmp_path: Path, plac
     check_history(open_storage(storage), tmp_path)
 
 
+@pytest.mark.parametrize("place", PLACES)
+def test_a_batch_whose_letters_are_visible_keeps_its_plan(tmp_path: Path, place: str) -> None:
+    """Its driver is killed before it commits the batch, and the one before it has gone on meanwhile."""
+    storage = str(tmp_path / "storage")
+    older = Driver(tmp_path / "one", storage, *PLACES[place])
+    older.wait_until_stopped()
+    newer = Driver(tmp_path / "two", storage, "roamcast.pipeline.state.shared_state", "SharedState.publish", "1")
+    newer.wait_until_stopped()
+    older.process.send_signal(signal.SIGCONT)
+    assert older.process.wait(60) == shared_driver.CONFLICT
+    older.end()
+    newer.end()
+    last = Driver(tmp_path / "three", storage)
+    assert last.wait_for(2)
+    last.end()
+    check_history(open_storage(storage), tmp_path)
+
+
 def check_history(storage: Storage, folder: Path) -> None:
     """Every batch has one plan and one state before it, and the final state follows from all."""
     letters = [orjson.loads(storage.get(file.name) or b"") for file in storage.files("letters")]
