@@ -217,6 +217,18 @@ class PipelineSettings(SettingsSection):
         "partitioners but `hashing`.",
     )
     records: PositiveInt = Field(default=50_000, description="Records that one batch takes at most.")
+    driver_letters: int = Field(
+        default=20_000,
+        ge=0,
+        description="Batches with more matches than this are processed by a Spark job, however few events they have.",
+    )
+    letter_shards: int = Field(
+        default=0,
+        ge=0,
+        le=1024,
+        description="Number of shards of the state of sources and receivers: so many tasks make the letters of a "
+        "batch; 0: as many as Spark had cores when the pipeline was created. It may be changed at any start.",
+    )
     driver_events: int = Field(
         default=5_000,
         ge=0,

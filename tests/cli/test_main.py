@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import typer
 from commands import invoke, run_command
+from nodes import RunningNode, journalled
 
 from roamcast import errors
 from roamcast.cli import app
@@ -172,6 +173,31 @@ def test_light_install_runs_client_commands() -> None:
     assert run_light(MAIN, "config", "show").returncode == 0
     done = run_light(MAIN, "subscribe", "--subscriber", "a", "--term", "t", "--register", "--url", "http://127.0.0.1:9")
     assert done.returncode == ExitCode.UNAVAILABLE
+
+
+def test_light_install_talks_to_a_node(node: RunningNode) -> None:
+    """A client registers, subscribes, publishes and gets a letter, and commands call the node."""
+    code = """
+import sys
+import roamcast
+
+url = sys.argv[1]
+with roamcast.Client.connect_subscriber("anna", url, x=13.4, y=52.5) as anna:
+    id = anna.subscribe(box=(13.0, 52.0, 14.0, 53.0), terms=["fire"])
+    print(anna.subscription(id).state, anna.health()["domain"])
+    with roamcast.Client.connect_source("camera", url, x=13.4, y=52.5) as camera:
+        print(camera.publish([{"terms": ["fire"]}, {"terms": ["fire"]}]).accepted)
+    with roamcast.Client.connect_subscriber("ben", url) as ben:
+        ben.send("anna", "hello")
+    print([letter.message for letter in anna.pull(wait=30)])
+    print(anna.acknowledge(1))
+"""
+    done = run_light(code, node.url)
+    assert (done.stdout.splitlines(), done.stderr) == (["active local", "2", "['hello']", "1"], "")
+    assert [row["kind"] for row in journalled(node.data)] == ["subscription", "event", "event"]
+    assert run_light(MAIN, "status", "--json").returncode == ExitCode.UNAVAILABLE  # there is no pipeline
+    assert run_light(MAIN, "publish", "--source", "bell", "--register", "--x", "1", "--y", "2").returncode == 0
+    assert journalled(node.data)[-1]["entity"] == "bell"
 
 
 def test_extras_contain_what_commands_look_for() -> None:

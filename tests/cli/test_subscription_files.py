@@ -99,7 +99,7 @@ def test_a_table_is_added_once(node: RunningNode, tmp_path: Path, suffix: str) -
         ({"terms": [["a"], [""]]}, "row 2: terms", "characters"),
         ({"lacl": ["Select"]}, "row 1: line 1, column 7", "Where"),
         ({"term": [["a"]]}, "rows.arrow", "unknown column 'term'"),
-        ({"terms": ["a"]}, "rows.arrow: column terms", "the column is string"),
+        ({"terms": ["a"]}, "rows.arrow, column terms", "the column is string"),
     ],
 )
 def test_nothing_is_added_if_a_row_of_a_table_is_invalid(

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roamcast.deliver.chunks import count_items, cut_chunk, merge_chunk
-from roamcast.deliver.mailbox import Mailbox
-from roamcast.deliver.port import Bookkeeping
+from roamcast.deliver.port import Bookkeeping, Mailbox
 from roamcast.ranges import Ranges
 
 names = st.text(max_size=5)

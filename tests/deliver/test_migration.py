@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 from post import ANN, BEN, EVE, PostNetwork, holders, served
 
-from roamcast.deliver.mailbox import START
 from roamcast.deliver.messages import AddressUpdate, ChunkReceipt, LocationReply, MailboxChunk, MailboxClaim
 from roamcast.deliver.messages import LetterBundle as PostMessage
-from roamcast.deliver.port import Bookkeeping
+from roamcast.deliver.port import START, Bookkeeping
 from roamcast.deliver.requests import ArrivalRefused, Arrive, Arrived, Departed, Deposit, Pull, Register, Remove
 from roamcast.errors import ElsewhereError, InputError
 from roamcast.model import Letter

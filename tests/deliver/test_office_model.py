@@ -10,7 +10,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from profiles import thorough
 
 from roamcast.deliver.context import OfficeLimits
-from roamcast.deliver.mailbox import START, FiledLetter, LetterKey
 from roamcast.deliver.messages import (
     AddressUpdate,
     BundleReceipt,
@@ -26,7 +25,7 @@ from roamcast.deliver.messages import (
     WorkDue,
 )
 from roamcast.deliver.office import Office
-from roamcast.deliver.port import Bookkeeping
+from roamcast.deliver.port import START, Bookkeeping, FiledLetter, LetterKey
 from roamcast.deliver.requests import Acknowledge, Arrive, Arrived, Pull, Pulled, Register
 from roamcast.errors import ElsewhereError
 from roamcast.lab.models.office_store import MemoryOfficeStore

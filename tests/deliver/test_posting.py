@@ -6,10 +6,9 @@ import pytest
 from post import ANN, BEN, EVE, PostNetwork
 
 from roamcast.deliver.context import OfficeLimits
-from roamcast.deliver.mailbox import LetterKey
 from roamcast.deliver.messages import AddressUpdate, BundleReceipt, LocationQuery, WorkDue
 from roamcast.deliver.messages import LetterBundle as PostMessage
-from roamcast.deliver.port import PendingWork, WorkKind
+from roamcast.deliver.port import LetterKey, PendingWork, WorkKind
 from roamcast.deliver.requests import Deposit, Deposited, LetterSent, SendLetter
 from roamcast.errors import CapacityError, ConflictError, ElsewhereError, InputError, NotFoundError
 from roamcast.model import Letter

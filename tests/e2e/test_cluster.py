@@ -56,7 +56,7 @@ def expected(tmp_path: Path) -> list[tuple[str, int, str, str]]:
 def letters_of(folder: Path, appends: Sequence[Sequence[Record]]) -> list[tuple[str, int, str, str]]:
     """The letters of the replicated plan in one process. Letters do not depend on where batches begin and end."""
     result = PureStream(folder).run(placed([record for records in appends for record in records]))
-    rows = result.letters.by_office["local"].to_pylist()
+    rows = result.letters["local"].to_pylist()
     bodies = [orjson.loads(row["body"]) for row in rows]
     return sorted(
         (row["receiver"], row["number"], body["subscription"], body["event"]["id"])

@@ -15,8 +15,7 @@ from roamcast.durable import write_atomic
 from roamcast.errors import CorruptionError, InputError
 from roamcast.journal import port
 from roamcast.journal.reader import FileJournalReader, JournalFolder, check_node_name, open_journal
-from roamcast.journal.records import Record, to_batch
-from roamcast.journal.segments import Segment, encode
+from roamcast.journal.records import Record, Segment, encode, to_batch
 
 LONG_AGO = (1_000_000_000, 1_000_000_000)
 

@@ -16,8 +16,7 @@ from roamcast.durable import write_atomic
 from roamcast.errors import ConflictError, CorruptionError, InputError, UnavailableError
 from roamcast.journal import port
 from roamcast.journal.reader import JournalFolder
-from roamcast.journal.records import ROW_SCHEMA, Record, Records, to_batch, to_rows
-from roamcast.journal.segments import encode, read
+from roamcast.journal.records import ROW_SCHEMA, Record, Records, encode, read, to_batch, to_rows
 from roamcast.journal.writer import FileJournal
 
 LIMIT = 30.0

@@ -17,8 +17,7 @@ import pytest
 
 from roamcast.errors import ConflictError, StorageError
 from roamcast.journal.reader import JournalFolder
-from roamcast.journal.records import Record
-from roamcast.journal.segments import read
+from roamcast.journal.records import Record, read
 from roamcast.journal.writer import FileJournal
 
 LIMIT = 30.0

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roamcast.journal.reader import JournalFolder
-from roamcast.journal.records import RECORD_SCHEMA, Record, to_batch, to_rows
-from roamcast.journal.segments import read
+from roamcast.journal.records import RECORD_SCHEMA, Record, read, to_batch, to_rows
 from roamcast.journal.writer import FileJournal
 
 LIMIT = 30.0

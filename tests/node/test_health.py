@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import time
 from collections.abc import Iterator
@@ -23,6 +24,11 @@ HOUR = 3_600_000_000
 
 def now() -> int:
     return time.time_ns() // 1_000
+
+
+def age_of(at: int) -> float:
+    """Seconds since `at`."""
+    return (now() - at) / 1_000_000
 
 
 def moment(text: str) -> float:
@@ -71,7 +77,9 @@ def test_a_silent_pipeline_is_a_problem(node: RunningNode) -> None:
     beat(node.data, batch=7, written_at=last, running_batch=8, running_since=last - HOUR)
     problem = problems(node)["no_pipeline"]
     assert problem["since"] == iso(last)
-    assert "silent for 3600 s, after batch 7; batch 8 has been running since" in problem["detail"]
+    silent = re.search(r"silent for (\d+) s, after batch 7; batch 8 has been running since", problem["detail"])
+    assert silent is not None
+    assert 3600 <= int(silent[1]) <= age_of(last) + 1
     beat(node.data)
     assert problems(node) == {}
 
@@ -79,9 +87,12 @@ def test_a_silent_pipeline_is_a_problem(node: RunningNode) -> None:
 def test_a_pipeline_with_a_clock_ahead_is_not_alive_for_longer(tmp_path: Path) -> None:
     """What counts is when the node saw the status, if that is earlier."""
     with in_process_node(tmp_path, pipeline_silence=5.0) as node:
-        beat(tmp_path, written_at=now() + HOUR)
+        before = now()
+        beat(tmp_path, written_at=before + HOUR)
         assert problems(node) == {}
-        assert 0 <= (node.service.health.heartbeat_age() or -1) < 5
+        heartbeat_age = node.service.health.heartbeat_age()
+        assert heartbeat_age is not None
+        assert 0 <= heartbeat_age <= age_of(before)
         until(lambda: "no_pipeline" in problems(node), "the pipeline to be missed")
 
 
@@ -109,9 +120,12 @@ def test_records_that_wait_for_the_pipeline_are_a_problem(tmp_path: Path) -> Non
         beat(tmp_path, read_offsets={"local": 1})
         problem = problems(node)["pipeline_lag"]
         assert problem["since"] == iso(old)
-        assert problem["detail"].startswith("3 records wait for the pipeline, the oldest for 10")
+        waiting = re.match(r"3 records wait for the pipeline, the oldest for (\d+) s", problem["detail"])
+        assert waiting is not None
+        assert 1000 <= int(waiting[1]) <= age_of(old) + 1
         lag = node.http.get("/healthz").json()["lag"]
-        assert (lag["records"], 1000 < lag["seconds"] < 1100) == (3, True)
+        assert lag["records"] == 3
+        assert 1000 < lag["seconds"] <= age_of(old)
         beat(tmp_path, read_offsets={"local": 2})
         assert node.http.get("/healthz").json()["lag"]["records"] == 2
         assert problems(node) == {}
@@ -162,12 +176,12 @@ def test_a_peer_that_has_stopped_is_a_problem(tmp_path: Path) -> None:
         north, south = nodes["north"], nodes["south"]
         beat(north.data)
         until(lambda: not problems(north), "the node to be well")
-        until(lambda: north.http.get("/v1/offices").json()["offices"][0]["last_response_at"], "a response")
+        response = until(lambda: north.http.get("/v1/offices").json()["offices"][0]["last_response_at"], "a response")
         south.stop()
         stopped = time.time()
         problem = until(lambda: problems(north).get("peer_down"), "the peer to be missed")
         assert problem["detail"].startswith("south does not respond")
-        assert stopped - 5 < moment(problem["since"]) <= stopped
+        assert moment(response) <= moment(problem["since"]) <= stopped
         assert north.http.get("/healthz/ready").status_code == 200
         with running_node(south.data, domain="south", silence=3.0):
             until(lambda: "peer_down" not in problems(north), "the peer to be back")
@@ -232,10 +246,11 @@ def test_letters_that_are_not_read_are_a_problem(node: RunningNode) -> None:
 
 def test_dead_letters_are_a_problem(node: RunningNode) -> None:
     """Since the oldest, until the pipeline reports none."""
-    beat(node.data, dead_letters=2, dead_letters_since=now() - HOUR)
+    since = now() - HOUR
+    beat(node.data, dead_letters=2, dead_letters_since=since)
     problem = problems(node)["dead_letters"]
     assert problem["detail"].startswith("2 records could not be processed")
-    assert 3590 < time.time() - moment(problem["since"]) < 3700
+    assert problem["since"] == iso(since)
     beat(node.data)
     assert problems(node) == {}
 
@@ -248,8 +263,9 @@ def test_metrics_have_lag_and_heartbeat(node: RunningNode) -> None:
         return next(line.split()[1] for line in lines if line.startswith(f"roamcast_{name} "))
 
     assert (metric("pipeline_heartbeat_age_seconds"), metric("problems")) == ("NaN", "1.0")
+    published, written = now(), now() - 5_000_000
     node.source().publish([{"x": 1, "y": 1}] * 3)
-    beat(node.data, read_offsets={"local": 1}, written_at=now() - 5_000_000)
+    beat(node.data, read_offsets={"local": 1}, written_at=written)
     assert metric("pipeline_lag_records") == "2.0"
-    assert 0 <= float(metric("pipeline_lag_seconds")) < 20
-    assert 5 <= float(metric("pipeline_heartbeat_age_seconds")) < 30
+    assert 0 <= float(metric("pipeline_lag_seconds")) <= age_of(published)
+    assert 5 <= float(metric("pipeline_heartbeat_age_seconds")) <= age_of(written)

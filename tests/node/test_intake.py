@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from concurrent.futures import Future
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+import anyio.to_thread
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from nodes import LIMIT, RunningNode, in_process_node, journalled, until
 from registries import apply
+from starlette.concurrency import run_in_threadpool
 
 from roamcast.errors import PermissionDeniedError, RoamcastError
 from roamcast.journal.records import EVENT, Record, Records, to_records
 from roamcast.lab.models.registry import MemoryRegistry
 from roamcast.model import Position
+from roamcast.node.callers import Caller
 from roamcast.node.clock import check_time
-from roamcast.node.columns.events import events_of_models
+from roamcast.node.columns.rows import events_of_models
 from roamcast.node.control.entity_cache import EntityCache
 from roamcast.node.intake import EventIntake, IntakeResult, SourceNumbers
 from roamcast.node.metrics import Metrics
@@ -158,17 +165,57 @@ def test_events_of_many_sources_equal_the_reference(rights: PublishRights, rows:
     assert intake.journal.records == []
 
 
-def test_each_source_is_checked_once() -> None:
+def test_each_source_is_checked_before_and_after_the_events_get_numbers() -> None:
+    """Once each, however many events it has."""
     checked: list[str] = []
     names = ["here", "plain", "here", "plain", "here"]
     Intake().accept(PublishRights(None, checked.append), [EventIn(source=name) for name in names])
-    assert checked == ["here", "plain"]
+    assert checked == ["here", "plain"] * 2
+
+
+@contextmanager
+def busy_threads(node: RunningNode) -> Iterator[Callable[[], int]]:
+    """All threads that read from disks for requests are busy until the end; how many requests wait for one."""
+    go, loop = threading.Event(), node.service._loop
+
+    async def limiter() -> anyio.CapacityLimiter:
+        return anyio.to_thread.current_default_thread_limiter()
+
+    threads = asyncio.run_coroutine_threadsafe(limiter(), loop).result(LIMIT)
+    for _ in range(int(threads.total_tokens)):
+        asyncio.run_coroutine_threadsafe(run_in_threadpool(go.wait, LIMIT), loop)
+    until(lambda: threads.available_tokens == 0, "all threads to be busy")
+    try:
+        yield lambda: threads.statistics().tasks_waiting
+    finally:
+        go.set()
+
+
+def test_events_are_refused_if_their_source_changes_hands_while_they_get_numbers(tmp_path: Path) -> None:
+    """And nothing of the request is journalled. The error names the row."""
+    with in_process_node(tmp_path) as node:
+        old, new = node.gateway("old", "s", "a"), node.gateway("new")
+        rows = [{"source": id, "x": 1.0, "y": 2.0} for id in ("a", "a", "s")]
+        headers = {"authorization": f"Bearer {old.token}"}
+        gateways = node.service.gateway_requests
+        with ThreadPoolExecutor(1) as pool:
+            with busy_threads(node) as waiting:
+                before = waiting()
+                late = pool.submit(node.http.post, "/v1/events", json=rows, headers=headers)
+                until(lambda: waiting() > before, "the request to wait for its numbers")
+                gateways.remove_sources(Caller("old", "gateway"), ["s"]).result(LIMIT)
+                source = Entity("s", "source", None, gateway="new")
+                gateways.register_sources(Caller("new", "gateway"), [source]).result(LIMIT)
+            response = late.result(LIMIT)
+        assert (response.status_code, response.json()["error"]["where"]) == (403, "events[2].source")
+        assert journalled(tmp_path) == []
+        assert new.publish(rows[2]).accepted == 1
 
 
 def test_errors_of_a_single_event_name_the_field_only() -> None:
     with pytest.raises(PermissionDeniedError) as caught:
         Intake().accept(PublishRights.of_source("here"), [EventIn(source="plain")], bulk=False)
-    assert (caught.value.where, caught.value.message) == ("source", "the token belongs to source here")
+    assert (caught.value.where, caught.value.message) == ("source", "the token belongs to here")
 
 
 def test_events_of_remote_sources_keep_their_numbers() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from roamcast.errors import InputError, PermissionDeniedError, RoamcastError
 from roamcast.model import Position
 from roamcast.node.clock import check_time
-from roamcast.node.columns.positions import positions_of_models
+from roamcast.node.columns.rows import positions_of_models
 from roamcast.node.position_intake import positions_of
 from roamcast.node.publish_rights import PublishRights
 from roamcast.node.schemas import PositionIn
@@ -79,5 +79,5 @@ def test_positions_of_many_entities_equal_the_reference(default: str | None, rec
 def test_errors_of_a_single_position_name_the_field_only() -> None:
     columns = positions_of_models([PositionIn(x=1, y=2, entity="b")])
     with pytest.raises(PermissionDeniedError) as caught:
-        positions_of(columns, PublishRights.of_entity("a"), GEOGRAPHIC, 300.0, bulk=False, now=NOW)
+        positions_of(columns, PublishRights.of_source("a"), GEOGRAPHIC, 300.0, bulk=False, now=NOW)
     assert (caught.value.where, caught.value.message) == ("entity", "the token belongs to a")

@@ -16,6 +16,7 @@ import pytest
 from nodes import RunningNode, bearer, journalled, leave, problems, running_node, until
 
 from roamcast.client import Client
+from roamcast.deliver.outbox import Outbox
 from roamcast.errors import StorageError
 
 # A node whose files may not grow beyond a size: to a program that is a full disk.
@@ -190,7 +191,7 @@ def test_letters_wait_in_the_outbox_while_the_store_is_full(tmp_path: Path) -> N
         letters = [("anna", n, "x" * 20_000 + str(n)) for n in range(1, 41)]
         leave(tmp_path, 1, *letters)
         until(lambda: "outbox_unread" in [each["kind"] for each in anna.health()["problems"]], "the problem")
-        assert list((tmp_path / "outbox" / "local").iterdir())
+        assert Outbox(tmp_path / "outbox").waiting("local")
         anna.close()
     finally:
         child.send_signal(signal.SIGKILL)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import pyarrow as pa
 
 from roamcast.journal.records import EVENT, FORWARDED, LAST_KNOWN, RECORD_SCHEMA, Record, to_batch
+from roamcast.pipeline.letters.job import make_letters_here
 from roamcast.pipeline.query.batch_state import BatchResult, BatchSettings, BatchState
 from roamcast.pipeline.schemas import MATCHED_SCHEMA
-from roamcast.pipeline.state.control import ControlRecords
+from roamcast.pipeline.state.control import ControlRecords, DeadLetter
 from roamcast.pipeline.state.manifests import StateFolder
 from roamcast.pipeline.tasks.context import MatchContext
 from roamcast.pipeline.tasks.match import match_records
@@ -75,6 +77,14 @@ def match_rows(context: MatchContext, rows: Sequence[Placed]) -> pa.Table:
     return gather_matches(pa.Table.from_batches([*events, *matches], MATCHED_SCHEMA), context.open_subscriptions())
 
 
+class Batch(NamedTuple):
+    """What a batch made: letters by office (LETTERS_SCHEMA)."""
+
+    letters: Mapping[str, pa.Table]
+    dead_letters: Sequence[DeadLetter]
+    result: BatchResult
+
+
 class PureStream:
     """Runs batch after batch on a state in `folder`, like the query, without Spark and outbox."""
 
@@ -90,9 +100,18 @@ class PureStream:
         assert manifest is not None
         self.state = BatchState(self.folder, manifest, self.settings)
 
-    def run(self, rows: Sequence[Placed]) -> BatchResult:
+    def run(self, rows: Sequence[Placed]) -> Batch:
         """Process the next batch, its records in the given order."""
+        batch = self.attempt(rows)
+        self.state.commit(batch.result)
+        return batch
+
+    def attempt(self, rows: Sequence[Placed]) -> Batch:
+        """Process the next batch, but do not commit it."""
         prepared = self.state.prepare(control(rows), self.state.manifest.batch + 1)
-        result = self.state.compute_result(prepared, match_rows(prepared.context, rows))
-        self.state.commit(result)
-        return result
+        letters: dict[str, list[pa.Table]] = defaultdict(list)
+        matched = match_rows(prepared.context, rows)
+        reports = make_letters_here(matched, prepared.letters, lambda office, table: letters[office].append(table))
+        result = self.state.compute_result(prepared, reports)
+        by_office = {office: pa.concat_tables(tables) for office, tables in letters.items()}
+        return Batch(by_office, result.dead_letters, result)

@@ -14,8 +14,7 @@ from roamcast.deliver.requests import Deposit, Register, Remove
 from roamcast.errors import StorageError
 from roamcast.journal.bodies import BindingBody
 from roamcast.journal.reader import JournalFolder
-from roamcast.journal.records import Records
-from roamcast.journal.segments import read
+from roamcast.journal.records import Records, read
 from roamcast.journal.writer import FileJournal
 from roamcast.lab.models.office_store import MemoryOfficeStore
 from roamcast.lab.models.registry import MemoryRegistry

@@ -22,7 +22,7 @@ from fastapi import FastAPI
 from roamcast.client import Client
 from roamcast.deliver.outbox import LETTERS_SCHEMA, Outbox, PipelineStatus
 from roamcast.journal.reader import JournalFolder
-from roamcast.journal.segments import read
+from roamcast.journal.records import read
 from roamcast.node.http.app import create_app
 from roamcast.node.server import NodeServer
 from roamcast.node.service import Node
@@ -161,6 +161,11 @@ def journalled(data: Path, node: str = "local") -> list[dict[str, Any]]:
     folder = JournalFolder(data / "journal", node)
     batches = read(folder.segments(), 0, folder.last_offset())
     return [row for batch in batches for row in batch.to_pylist()]
+
+
+def files_in(folder: Path) -> list[Path]:
+    """All files in a folder and below it."""
+    return [path for path in folder.rglob("*") if path.is_file()]
 
 
 def leave(data: Path, batch: int, *letters: tuple[str, int, str], pipeline: str = "the-pipeline") -> None:

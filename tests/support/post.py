@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from roamcast.deliver.context import OfficeLimits
-from roamcast.deliver.mailbox import FiledLetter
 from roamcast.deliver.messages import OfficeEffect, OfficeInput, PeerMessage, ScheduleWork, Transmit, WorkDue
 from roamcast.deliver.office import Office
-from roamcast.deliver.port import PendingWork
+from roamcast.deliver.port import FiledLetter, PendingWork
 from roamcast.deliver.requests import Acknowledge, Arrive, Pull, Pulled, Register, SendLetter
 from roamcast.lab.models.office_store import MemoryOfficeStore
 

@@ -34,7 +34,9 @@ _COMMANDS: Final[dict[str, tuple[Any, ...]]] = {
         entities.register, entities.unregister, entities.set_attributes, entities.move, entities.forget_position,
         entities.renew_token, publish.publish, talk.subscribe, talk.unsubscribe, talk.pull, talk.send,
     ),
-    "Inspect": (inspect.status, inspect.where, inspect.subscriptions, inspect.explain_match, inspect.trace),
+    "Inspect": (
+        inspect.status, inspect.where, inspect.sources, inspect.subscriptions, inspect.explain_match, inspect.trace,
+    ),
     "Federate": (federate.migrate, federate.invite, federate.expel),
     "Batch": (batch.match,),
     "Lab": (experiments.simulate,),

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import math
-import re
 import sys
-from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated, Final
 
 import typer
 
-from roamcast.cli.options import Data, Entity, EntityOrVisitor, Json, OperatorTokenFile, Url
+from roamcast.cli.attributes import attribute_lines, parse_attributes
+from roamcast.cli.options import Data, Entity, EntityOrVisitor, Json, OnError, OperatorTokenFile, Url
 from roamcast.cli.output import local_time, print_result
+from roamcast.cli.source_files import register_file
 from roamcast.cli.tokens import (
     entity_client,
     node_url,
@@ -23,20 +21,12 @@ from roamcast.cli.tokens import (
 )
 from roamcast.errors import ConflictError, InputError
 
-__all__ = [
-    "attribute_lines", "forget_position", "move", "parse_attributes", "register", "renew_token", "set_attributes",
-    "unregister",
-]  # fmt: skip
+__all__ = ["forget_position", "move", "register", "renew_token", "set_attributes", "unregister"]
 
 AttributeOption = typer.Option(
     "--attribute", metavar="NAME=VALUE", help="An attribute: a number, true, false, or a string; repeatable."
 )
 
-AttributeValue = str | float | bool
-
-_NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")  # as in JSON
-_NOT_NUMBERS: Final = ("nan", "inf", "infinity")
-_MAX_INTEGER: Final = 2**53 - 1  # larger integers lose digits in JSON
 _CONSEQUENCES: Final = {
     "source": "Its bindings end.",
     "subscriber": "Its subscriptions and its mailbox are deleted, and its id cannot be used again.",
@@ -57,23 +47,46 @@ Gateway = Annotated[str | None, typer.Option(help="Id of the gateway that the so
 
 def register(
     kind: Annotated[Role, typer.Argument(help="Kind of entity.", metavar="source|subscriber|gateway")],
-    id: Annotated[str, typer.Argument(metavar="ID", help="Id of the entity.")],
+    id: Annotated[str | None, typer.Argument(metavar="ID", help="Id of the entity.")] = None,
     attribute: Annotated[list[str] | None, AttributeOption] = None,
     x: Annotated[float | None, typer.Option(help="Position: x, or longitude.")] = None,
     y: Annotated[float | None, typer.Option(help="Position: y, or latitude.")] = None,
     gateway: Gateway = None,
+    file: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE|-",
+            help="Many sources of a gateway: .csv, .arrow, .parquet, or NDJSON; - is NDJSON from stdin.",
+        ),
+    ] = None,
+    on_error: Annotated[OnError, typer.Option(help="What to do with invalid rows of the file.")] = OnError.fail,
     as_json: Json = False,
     url: Url = None,
 ) -> None:
     """Register a source, a subscriber or a gateway, and store its token for other commands.
 
-    A gateway acts for its sources, which have no tokens of their own: register them with --gateway.
+    A gateway acts for its sources, which have no tokens of their own: register them with --gateway. With --file, each
+    row is a source: id, and perhaps x, y and attributes, which in CSV are all other columns. By default nothing is
+    registered if a row is invalid. The command can be repeated: sources that the gateway has already stay as they are.
 
     Example: roamcast register source mic-1 --attribute context=noise --attribute floor=2 --x 8.5 --y 53.5
 
     Example: roamcast register source meter-1 --gateway hub
+
+    Example: roamcast register source --gateway hub --file meters.ndjson
     """
     attributes = parse_attributes(attribute or ())
+    if file is not None:
+        if id is not None or attributes or x is not None or y is not None:
+            raise InputError("--file cannot be combined with a single source", hint="put it into the file")
+        if kind is not Role.source or gateway is None:
+            hint = "roamcast register source --gateway ID --file FILE"
+            raise InputError("only sources of a gateway can be registered from a file", where="--file", hint=hint)
+        with entity_client(url, gateway) as client:
+            register_file(client, file, skip=on_error is OnError.skip, as_json=as_json)
+        return
+    if id is None:
+        raise InputError("nothing to register", where="ID", hint="pass the id, or --gateway and --file for many")
     if kind is Role.gateway and (x is not None or y is not None):
         raise InputError("a gateway has no position", where="--x", hint="give positions to its sources")
     if gateway is None:
@@ -120,15 +133,19 @@ def unregister(
 
 
 def set_attributes(
-    entity: EntityOrVisitor, attribute: Annotated[list[str], AttributeOption], as_json: Json = False, url: Url = None
+    entity: EntityOrVisitor,
+    attribute: Annotated[list[str], AttributeOption],
+    gateway: Gateway = None,
+    as_json: Json = False,
+    url: Url = None,
 ) -> None:
     """Replace all attributes of a source, a subscriber or a gateway, and print them.
 
     Example: roamcast set-attributes mic-1 --attribute context=noise --attribute floor=3
     """
     attributes = parse_attributes(attribute)
-    with entity_client(url, entity) as client:
-        changed = client.set_attributes(attributes)
+    with entity_client(url, gateway or entity) as client:
+        changed = client.set_attributes(attributes, source=entity if gateway else None)
     print_result(changed["attributes"], "\n".join(attribute_lines(changed["attributes"])), as_json=as_json)
 
 
@@ -136,16 +153,21 @@ def move(
     entity: EntityOrVisitor,
     x: Annotated[float, typer.Argument(metavar="X", help="New position: x, or longitude.")],
     y: Annotated[float, typer.Argument(metavar="Y", help="New position: y, or latitude.")],
+    gateway: Gateway = None,
     as_json: Json = False,
     url: Url = None,
 ) -> None:
     """Report the current position of a source or a subscriber.
 
     Example: roamcast move anna -0.12 51.5
+
+    Example: roamcast move meter-1 8.5 53.5 --gateway hub
     """
-    with entity_client(url, entity) as client:
-        if not client.move(x, y):
-            since = local_time(client.me()["position"]["time"])
+    with entity_client(url, gateway or entity) as client:
+        moved = client.move(x, y) if gateway is None else not client.move_many([{"entity": entity, "x": x, "y": y}])
+        if not moved:
+            known = client.me() if gateway is None else client.entity(entity)
+            since = local_time(known["position"]["time"])
             raise ConflictError(
                 f"not moved: a newer position, from {since}, is known",
                 where=entity,
@@ -154,13 +176,13 @@ def move(
     print_result({"id": entity, "x": x, "y": y}, f"{entity} is at {x:.10g}, {y:.10g}", as_json=as_json)
 
 
-def forget_position(entity: EntityOrVisitor, as_json: Json = False, url: Url = None) -> None:
+def forget_position(entity: EntityOrVisitor, gateway: Gateway = None, as_json: Json = False, url: Url = None) -> None:
     """Erase the position and the binding history of a source or a subscriber.
 
     Example: roamcast forget-position anna
     """
-    with entity_client(url, entity) as client:
-        client.forget_position()
+    with entity_client(url, gateway or entity) as client:
+        client.forget_position(source=entity if gateway else None)
     print_result({"id": entity}, f"erased the position and binding history of {entity}", as_json=as_json)
 
 
@@ -192,42 +214,3 @@ def renew_token(
 
 def _has_terminal() -> bool:
     return sys.stdin.isatty()
-
-
-def parse_attributes(texts: Iterable[str]) -> dict[str, AttributeValue]:
-    """Parse NAME=VALUE texts. Raises InputError that names the option."""
-    return dict(map(_parse_attribute, texts))
-
-
-def attribute_lines(attributes: dict[str, AttributeValue]) -> list[str]:
-    return [f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in attributes.items()]
-
-
-def _parse_attribute(text: str) -> tuple[str, AttributeValue]:
-    name, sign, value = text.partition("=")
-    if not name or not sign:
-        raise InputError(f"{text!r} is not NAME=VALUE", where="--attribute", hint="for example context=noise")
-    if value in ("true", "false"):
-        return name, value == "true"
-    if value.startswith('"'):
-        return name, _parse_quoted(name, value)
-    if value.lower().lstrip("+-") in _NOT_NUMBERS or _NUMBER.fullmatch(value):
-        return name, _parse_number(name, value)
-    return name, value
-
-
-def _parse_number(name: str, value: str) -> float:
-    number = float(value)
-    is_integer = value.lstrip("-").isdecimal()
-    if not math.isfinite(number) or (is_integer and abs(number) > _MAX_INTEGER):
-        hint = f"to store it as a string, quote it: --attribute '{name}=\"{value}\"'"
-        raise InputError(f"{value} cannot be stored exactly", where=f"--attribute {name}", hint=hint)
-    return int(value) if is_integer else number
-
-
-def _parse_quoted(name: str, value: str) -> str:
-    try:
-        return str(json.loads(value))
-    except ValueError as error:
-        hint = 'close the quote, and write \\" for a quote inside, as in JSON'
-        raise InputError(f"{value} is not a quoted string", where=f"--attribute {name}", hint=hint) from error

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from roamcast.cli.entities import attribute_lines
+from roamcast.cli.attributes import attribute_lines
 from roamcast.cli.options import AlwaysJson, Data, EntityOrVisitor, Json, OperatorTokenFile, SpaceName, Url, require
 from roamcast.cli.output import counted, local_time, print_json, print_result, table
 from roamcast.cli.tokens import anonymous_client, entity_client, entity_or_operator_client, operator_or_entity_client
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from roamcast.client import Binding, Subscription
     from roamcast.lacl import Query
 
-__all__ = ["explain_match", "lacl", "status", "subscriptions", "trace", "where"]
+__all__ = ["explain_match", "lacl", "sources", "status", "subscriptions", "trace", "where"]
 
 _MAX_SHOWN: Final = 10  # subscriptions in text output
 _HOLDS: Final = {True: "yes", False: "no", None: "unknown"}
@@ -59,6 +59,23 @@ def where(
     with entity_or_operator_client(url, entity, operator_token_file, data) as client:
         description = client.entity(entity)
     print_result(description, _entity_text(description), as_json=as_json)
+
+
+def sources(
+    gateway: Annotated[str, typer.Option(help="Id of the gateway.")], as_json: Json = False, url: Url = None
+) -> None:
+    """List the sources of a gateway: position, attributes, and whether anybody may use their events (demanded).
+
+    Example: roamcast sources --gateway hub
+    """
+    with entity_client(url, gateway) as client:
+        listed = client.sources()
+        demand = next(client.source_demand()) if listed else {}
+    listed = [{**source, "demanded": demand.get(source["id"], True)} for source in listed]
+    if not as_json and not listed:
+        typer.echo("no sources", err=True)
+        return
+    print_result({"sources": listed}, _source_table(listed), as_json=as_json)
 
 
 def subscriptions(
@@ -189,7 +206,7 @@ def _partitioning_lines(status: dict[str, Any]) -> list[str]:
 def _entity_text(entity: dict[str, Any]) -> str:
     lines = [f"{entity['kind']} {entity['id']}"]
     if entity["kind"] == "gateway":
-        return "\n".join(lines + attribute_lines(entity["attributes"]))
+        return "\n".join([*lines, *attribute_lines(entity["attributes"]), f"sources: {entity['sources']:,}"])
     position = entity["position"]
     if position is None:
         lines.append("position: unknown")
@@ -203,6 +220,15 @@ def _entity_text(entity: dict[str, Any]) -> str:
     more = entity["count"] - len(shown)
     lines.append(f"{label}: {', '.join(shown) or 'none'}" + (f", and {more:,} more" if more else ""))
     return "\n".join(lines)
+
+
+def _source_table(sources: list[dict[str, Any]]) -> str:
+    rows = []
+    for one in sources:
+        position = one["position"]
+        point = "unknown" if position is None else f"{position['x']:.10g}, {position['y']:.10g}"
+        rows.append((one["id"], point, _HOLDS[one["demanded"]], ", ".join(attribute_lines(one["attributes"]))))
+    return table(("id", "position", "demanded", "attributes"), rows)
 
 
 def _subscription_table(subscriptions: list[Subscription], *, with_subscriber: bool) -> str:

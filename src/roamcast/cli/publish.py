@@ -1,40 +1,42 @@
-"""`roamcast publish`: one event from options, or a file of events."""
+"""`roamcast publish`: one event from options, or a file of events; of a source, or of the sources of a gateway."""
 
 from __future__ import annotations
 
 import json
 import re
-import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 
 import typer
 
 from roamcast.cli.options import Json, OnError, Register, Url
 from roamcast.cli.output import Progress, counted, print_result
-from roamcast.cli.table_files import event_lines, is_table
+from roamcast.cli.row_files import json_rows, located
 from roamcast.cli.tokens import anonymous_client, entity_client, register_entity, registered_client
-from roamcast.durable import storage_errors
-from roamcast.errors import InputError, PermissionDeniedError, RoamcastError
+from roamcast.errors import InputError, NotFoundError, PermissionDeniedError, RoamcastError
 
 if TYPE_CHECKING:
     from roamcast.client import Client, PublishReceipt
     from roamcast.coordinates import CoordinateLimits
+    from roamcast.node.http.arrow_bodies import ColumnKind
 
 __all__ = ["publish"]
 
 # Size of one request: below the default limits of a node.
 _CHUNK_ROWS: Final = 1_000
 _CHUNK_BYTES: Final = 4 * 1024 * 1024
-_ROW_HINT: Final = "a line or row has any of time, x, y, terms, readings, id and seq"
+_REGISTER_HINT: Final = "register it: roamcast register source ID --gateway ID"
+_ROW_HINT: Final = (
+    "a line or row has any of time, x, y, terms, readings, id and seq; of a gateway's sources also source"
+)
 
 
 def publish(
-    source: Annotated[str, typer.Option(help="Id of the source.")],
+    source: Annotated[
+        str | None, typer.Option(help="Id of the source.", show_default="the rows name their sources")
+    ] = None,
     file: Annotated[
         str | None,
         typer.Argument(
@@ -51,6 +53,9 @@ def publish(
     reading: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="A reading of the event; repeatable.")
     ] = None,
+    gateway: Annotated[
+        str | None, typer.Option(help="Id of the gateway that the sources belong to.", show_default="none")
+    ] = None,
     on_error: Annotated[OnError, typer.Option(help="What to do with invalid rows of the file.")] = OnError.fail,
     register: Register = False,
     as_json: Json = False,
@@ -62,28 +67,36 @@ def publish(
     same applies to a file if the limits of the node are lower than the defaults: only the node can check them. With
     --register, the source is registered once an event is valid.
 
+    With --gateway, each row names its source, or --source names that of all.
+
     Example: roamcast publish --source door-7 --x 13.4 --y 52.5 --term fire --reading celsius=71.5
 
     Example: roamcast publish --source door-7 events.ndjson
 
     Example: roamcast publish --source door-7 events.parquet
-    """
-    from roamcast.client.flow import json_body
-    from roamcast.coordinates import COORDINATES
 
+    Example: roamcast publish --gateway hub readings.ndjson
+    """
+    if gateway is None and source is None:
+        raise InputError("nobody to publish for", hint="pass --source, or --gateway and a file whose rows name sources")
+    if gateway is not None and register:
+        hint = "roamcast register source ID --gateway ID, or --file for many"
+        raise InputError("--register cannot be combined with --gateway", where="--register", hint=hint)
+    if file is None and source is None:
+        raise InputError("an event needs a source", where="--source", hint="add --source, or pass a file")
     if file is not None and (term or reading):
         hint = "put them into the rows of the file, or omit FILE"
         raise InputError("--term and --reading cannot be combined with FILE", hint=hint)
     readings = dict(map(_parse_reading, reading or ()))
-    known = registered_client(url, "source", source) if register else entity_client(url, source)
-    has_position = (known.me()["position"] if known else x) is not None
-    space = COORDINATES[(known or anonymous_client(url)).health()["space"]]
-    check = _EventCheck(source, has_position, space)
+    known = _known_client(url, source, gateway, register=register)
+    check = _event_check(url, known, source, gateway, has_position=x is not None)
 
     def connect() -> Client:
-        return known or register_entity(url, "source", source, {}, x, y)
+        return known or register_entity(url, "source", str(source), {}, x, y)
 
     if file is None:
+        from roamcast.client.flow import json_body
+
         options = {"x": x, "y": y, "terms": term or [], "readings": readings}
         event = check.parse(json_body({name: value for name, value in options.items() if value is not None}))
         with connect() as client:
@@ -92,11 +105,42 @@ def publish(
         with Progress(f"publishing {file}"):
             receipts = _publish_file(connect, check, file, skip=on_error is OnError.skip)
     count = sum(receipt.accepted for receipt in receipts)
+    if source is None:
+        text = f"published {counted(count, 'event')} of sources of {gateway}"
+        print_result({"gateway": gateway, "accepted": count}, text, as_json=as_json)
+        return
     first = min((receipt.first_seq for receipt in receipts), default=None)
     last = max((receipt.last_seq for receipt in receipts), default=None)
     what = f"event {last}" if file is None else counted(count, "event")
     result = {"source": source, "accepted": count, "first_seq": first, "last_seq": last}
     print_result(result, f"published {what} of {source}", as_json=as_json)
+
+
+def _known_client(url: str | None, source: str | None, gateway: str | None, *, register: bool) -> Client | None:
+    """The client of the gateway or the source; None if that has to be registered first."""
+    if register and source is not None:
+        return registered_client(url, "source", source)
+    return entity_client(url, str(gateway or source))
+
+
+def _event_check(
+    url: str | None, known: Client | None, source: str | None, gateway: str | None, *, has_position: bool
+) -> _EventCheck:
+    from roamcast.coordinates import COORDINATES
+
+    space = COORDINATES[(known or anonymous_client(url)).health()["space"]]
+    if known is not None and gateway is not None:
+        sources = {one["id"]: one["position"] is not None for one in known.sources()}
+        if source is not None and source not in sources:
+            raise NotFoundError(f"{gateway} has no source {source}", where="--source", hint=_REGISTER_HINT)
+        return _EventCheck(source, gateway, sources, space)
+    if known is not None:
+        me = known.me()
+        if me["kind"] == "gateway":
+            hint = f"pass --gateway {source}, and the source in each row or with --source"
+            raise InputError(f"{source} is a gateway", where="--source", hint=hint)
+        has_position = me["position"] is not None
+    return _EventCheck(source, None, {str(source): has_position}, space)
 
 
 def _parse_reading(text: str) -> tuple[str, float]:
@@ -114,10 +158,14 @@ class _EventRow(NamedTuple):
 
 
 class _EventCheck(NamedTuple):
-    """Checks what the node would check of the events of a source, except for the node's own limits."""
+    """Checks what the node would check of the events, except for the node's own limits.
 
-    source: str
-    has_position: bool
+    `source` is that of events which name none. `sources` says of each that may publish whether it has a position.
+    """
+
+    source: str | None
+    gateway: str | None
+    sources: Mapping[str, bool]
     space: CoordinateLimits
 
     def parse(self, line: bytes) -> dict[str, Any]:
@@ -135,30 +183,50 @@ class _EventCheck(NamedTuple):
             raise input_error_of(error, "", model=EventIn) from None
         if event.time is not None:
             check_time(event.time, time.time_ns() // 1000, NodeLimits().ahead, "time")
-        if event.source not in (None, self.source):
-            hint = "publish it in a separate command, with its own --source"
-            raise InputError(f"the event is not from source {self.source}", where="source", hint=hint)
+        source = self._owner(event.source)
         if event.x is not None and event.y is not None:
             self.space.check_point(event.x, event.y)
-        elif not self.has_position:
+        elif not self.sources[source]:
             hint = "add x and y, or report the position of the source first"
             raise InputError("neither the event nor its source has a position", where="x", hint=hint)
-        return dict(json.loads(line))
+        fields = dict(json.loads(line))
+        return fields if self.gateway is None else fields | {"source": source}
+
+    def _owner(self, named: str | None) -> str:
+        """The source of an event that names this one. Raises InputError if it may not publish here."""
+        source = named or self.source
+        if source is None:
+            raise InputError("the event names no source", where="source", hint="add it, or pass --source")
+        if self.source is not None and source != self.source:
+            hint = "publish it in a separate command, with its own --source"
+            raise InputError(f"the event is not from source {self.source}", where="source", hint=hint)
+        if source not in self.sources:
+            raise InputError(f"{self.gateway} has no source {source}", where="source", hint=_REGISTER_HINT)
+        return source
 
 
 def _publish_file(connect: Callable[[], Client], check: _EventCheck, file: str, *, skip: bool) -> list[PublishReceipt]:
     """Publish the rows of a file. `connect` is called when there is a valid one."""
     if file != "-" and not skip:
-        with _open(file) as lines:
-            for _ in _valid_rows(lines, file, check, skip=False):
-                pass
-    with _open(file) as lines:
-        chunks = _chunks(_valid_rows(lines, file, check, skip=skip))
-        if (first := next(chunks, None)) is None:
-            return []
-        with connect() as client:
-            receipts = [_publish_chunk(client, chunk, file, skip=skip) for chunk in chain([first], chunks)]
-        return [receipt for receipt in receipts if receipt is not None]
+        for _ in _valid_rows(file, check, skip=False):
+            pass
+    chunks = _chunks(_valid_rows(file, check, skip=skip))
+    if (first := next(chunks, None)) is None:
+        return []
+    receipts: list[PublishReceipt] = []
+    last = 0  # the number of the last row that was handled
+    with connect() as client:
+        try:
+            for chunk in chain([first], chunks):
+                receipt = _publish_chunk(client, chunk, file, skip=skip)
+                receipts += [] if receipt is None else [receipt]
+                last = chunk[-1].number
+        except RoamcastError:
+            if last:
+                count = sum(receipt.accepted for receipt in receipts)
+                typer.echo(f"{counted(count, 'event')} of {file}, up to row {last:,}, were published before:", err=True)
+            raise
+    return receipts
 
 
 def _chunks(rows: Iterable[_EventRow]) -> Iterator[list[_EventRow]]:
@@ -176,11 +244,9 @@ def _chunks(rows: Iterable[_EventRow]) -> Iterator[list[_EventRow]]:
         yield chunk
 
 
-def _valid_rows(lines: Iterable[bytes], file: str, check: _EventCheck, *, skip: bool) -> Iterator[_EventRow]:
+def _valid_rows(file: str, check: _EventCheck, *, skip: bool) -> Iterator[_EventRow]:
     """The rows that are valid as far as can be checked here. Others raise InputError, or are reported and skipped."""
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
+    for number, line in json_rows(file, _columns):
         try:
             event = check.parse(line)
         except InputError as error:
@@ -206,24 +272,13 @@ def _publish_chunk(client: Client, rows: list[_EventRow], file: str, *, skip: bo
 
 
 def _reject(error: RoamcastError, file: str, number: int, *, skip: bool) -> None:
-    field = "" if error.where in (None, "body") else f": {error.where}"
-    row = f"{'row' if is_table(file) else 'line'} {number}"
-    where = f"{'standard input' if file == '-' else file}, {row}{field}"
-    hint = _ROW_HINT if (error.hint or "").startswith(("see /docs", "send JSON")) else error.hint
-    located = type(error)(error.message, where=where, hint=hint)
+    error = located(error, file, number, _ROW_HINT)
     if not skip:
-        raise located
-    typer.echo(f"skipped {located}", err=True)
+        raise error
+    typer.echo(f"skipped {error}", err=True)
 
 
-@contextmanager
-def _open(file: str) -> Iterator[Iterable[bytes]]:
-    """The rows as JSON. Binary: a row that is not UTF-8 is an invalid row, not an invalid file."""
-    if file == "-":
-        yield sys.stdin.buffer
-        return
-    path = Path(file)
-    if not path.is_file():
-        raise InputError("no such file", where=file, hint="pass the path of a file, or - for stdin")
-    with storage_errors(path), path.open("rb") as content:
-        yield event_lines(file, content) if is_table(file) else content
+def _columns() -> Mapping[str, ColumnKind]:
+    from roamcast.node.http.bulk_bodies import EVENT_COLUMNS
+
+    return EVENT_COLUMNS

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
+from roamcast.cli.added_rows import RowPortion, add_rows
 from roamcast.cli.output import Progress, counted, print_result
-from roamcast.cli.subscription_rows import check_file, open_lines, portions, row_label
-from roamcast.errors import InputError, RoamcastError
+from roamcast.cli.row_files import located, open_file
+from roamcast.cli.subscription_rows import check_file, portions
+from roamcast.errors import InputError
 
 if TYPE_CHECKING:
-    from roamcast.client import Client
+    from roamcast.client import Client, SubscriptionResult
 
 __all__ = ["subscribe_file", "unsubscribe_file"]
 
@@ -26,31 +28,19 @@ def subscribe_file(client: Client, file: str, *, skip: bool, as_json: bool) -> N
     if file != "-" and not skip:
         _check(file)
     key = None if file == "-" else _digest(file)
-    added = existing = refused = 0
-    with Progress(f"subscribing {file}") as progress:
-        for numbers, rows in portions(file):
-            # With this key, repeating the command for the same file adds nothing twice.
-            keyed = None if key is None else f"{key}:{numbers[0]}"
-            results = client.subscribe_many(rows, idempotency_key=keyed)
-            for number, result in zip(numbers, results, strict=True):
-                if result.error is not None:
-                    refused += 1
-                    typer.echo(f"refused {_located(result.error, file, number)}", err=True)
-                elif result.changed:
-                    added += 1
-                else:
-                    existing += 1
-            progress.say(f"subscribing {file}: {added + existing + refused:,} done")
-    text = f"added {counted(added, 'subscription')}; {existing:,} existed already, {refused:,} were refused"
-    print_result({"added": added, "existing": existing, "refused": refused}, text, as_json=as_json)
-    if refused:
-        raise typer.Exit(1)
+
+    def subscribe(portion: RowPortion) -> list[SubscriptionResult]:
+        # With this key, repeating the command for the same file adds nothing twice.
+        keyed = None if key is None else f"{key}:{portion.numbers[0]}"
+        return client.subscribe_many(portion.rows, idempotency_key=keyed)
+
+    add_rows(file, "subscription", portions(file), subscribe, row_hint=_ROW_HINT, as_json=as_json)
 
 
 def unsubscribe_file(client: Client, file: str, *, as_json: bool) -> None:
     """Remove the subscriptions whose ids are the lines of a file. Exits with 1 if some were refused."""
     removed = refused = 0
-    with open_lines(file) as lines, Progress(f"removing the subscriptions of {file}") as progress:
+    with open_file(file) as lines, Progress(f"removing the subscriptions of {file}") as progress:
         ids = (text for line in lines if (text := line.decode(errors="replace").strip()))
         while chunk := list(islice(ids, _CHUNK)):
             for result in client.unsubscribe_many(chunk):
@@ -81,22 +71,14 @@ def _check(file: str) -> None:
                 if lacl is not None:
                     check(parse(lacl))
             except ValidationError as error:
-                raise _located(input_error_of(error, ""), file, number) from None
+                raise located(input_error_of(error, ""), file, number, _ROW_HINT) from None
             except InputError as error:
-                raise _located(error, file, number) from None
-
-
-def _located(error: RoamcastError, file: str, number: int) -> RoamcastError:
-    field = (error.where or "").rpartition("].")[2] if error.where not in (None, "body") else ""
-    field = "" if field.endswith("]") else field
-    where = f"{row_label(file, number)}{': ' if field else ''}{field}"
-    hint = _ROW_HINT if (error.hint or "").startswith(("see /docs", "send JSON")) else error.hint
-    return type(error)(error.message, where=where, hint=hint)
+                raise located(error, file, number, _ROW_HINT) from None
 
 
 def _digest(file: str) -> str:
     digest = hashlib.sha256()
-    with open_lines(file) as content:
+    with open_file(file) as content:
         while chunk := content.read(1 << 20):
             digest.update(chunk)
     return digest.hexdigest()

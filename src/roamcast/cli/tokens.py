@@ -56,7 +56,9 @@ def entity_client(url: str | None, id: str) -> Client:
     url, tokens = node_url(url), stored_tokens()
     token = tokens.get(url, id)
     if token is None:
-        hint = f"register it with `roamcast register subscriber {id}` or `roamcast register source {id}`"
+        hint = (
+            f"register it: `roamcast register source|subscriber|gateway {id}`, or pass --gateway if it belongs to one"
+        )
         if others := tokens.urls(id):
             hint = f"its token is stored for {', '.join(others)}: pass --url"
         elif similar := get_close_matches(id, tokens.ids(url), 1):

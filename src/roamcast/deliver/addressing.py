@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Self
+from typing import Final, Self
 
 from roamcast.errors import ElsewhereError, InputError
 
-__all__ = ["Name", "check_name", "elsewhere_error", "home_of", "is_name", "stale_arrival_error"]
+__all__ = [
+    "HOST", "Name", "SubscriberNames", "check_name", "elsewhere_error", "home_of", "is_name", "stale_arrival_error",
+]  # fmt: skip
+
+HOST: Final = "node"
+"""The host part of the names of all subscribers that register over a node's API."""
+
+_DOT: Final = "_:"
 
 _TEXT = r"[A-Za-z0-9][A-Za-z0-9_:-]{0,255}"
 _PART = re.compile(_TEXT, re.ASCII)
@@ -70,6 +77,42 @@ def check_name(text: str) -> None:
 def home_of(name: str) -> str:
     """The home office of a valid name."""
     return name.rsplit(".", 2)[0]
+
+
+class SubscriberNames:
+    """Converts ids to names and back. Parts of a name have no dots: `_:` replaces the dots of an id."""
+
+    def __init__(self, domain: str) -> None:
+        self.domain = domain
+        self._prefix = f"{domain}.{HOST}."
+
+    def of(self, id: str) -> str:
+        return self._prefix + id.replace(".", _DOT)
+
+    def check(self, id: str) -> None:
+        """Raises InputError for an id that a subscriber cannot have."""
+        if _DOT in id:
+            raise InputError(
+                f"the id of a subscriber must not contain {_DOT}", where="id", hint="it stands for a dot in names"
+            )
+
+    def id_of(self, name: str) -> str | None:
+        """The id of a subscriber of this domain; None for other names."""
+        return name.removeprefix(self._prefix).replace(_DOT, ".") if name.startswith(self._prefix) else None
+
+    def parse(self, text: str) -> str:
+        """A full name, from a full name or from an id of this domain. Raises InputError."""
+        name = text if text.count(".") in (2, 3) else self.of(text)
+        try:
+            check_name(name)
+        except InputError as error:
+            raise InputError(
+                error.message, where="name", hint="use an id, or a full name: [system.]domain.host.id"
+            ) from None
+        return name
+
+    def is_home_of(self, name: str) -> bool:
+        return home_of(name) == self.domain
 
 
 def elsewhere_error(name: str, office: str | None, epoch: int) -> ElsewhereError:

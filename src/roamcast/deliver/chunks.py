@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import NamedTuple
 
-from roamcast.deliver.mailbox import Mailbox
-from roamcast.deliver.port import Bookkeeping
+from roamcast.deliver.port import Bookkeeping, Mailbox
 from roamcast.ranges import Ranges
 
 __all__ = ["count_items", "cut_chunk", "merge_chunk"]

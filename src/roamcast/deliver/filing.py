@@ -1,4 +1,7 @@
-"""Filing: puts letters into the mailboxes of this office and hands them out."""
+"""Filing: puts letters into the mailboxes of this office and hands them out.
+
+The rule of a mailbox is `plan_filing`: each letter once, in the order its sender numbered them.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,7 @@ from typing import NamedTuple
 
 from roamcast.deliver.addressing import elsewhere_error
 from roamcast.deliver.context import OfficeContext
-from roamcast.deliver.mailbox import FiledLetter, Mailbox, bytes_in, plan_filing
-from roamcast.deliver.port import Tenure
+from roamcast.deliver.port import FiledLetter, FilingPlan, Mailbox, Release, Tenure, bytes_in
 from roamcast.deliver.requests import (
     Acknowledge,
     Acknowledged,
@@ -25,11 +27,13 @@ from roamcast.deliver.requests import (
 )
 from roamcast.errors import InputError, RoamcastError, StorageError
 from roamcast.model import Letter
-from roamcast.ranges import HIGHEST, Ranges
+from roamcast.ranges import HIGHEST, Ranges, check_bounds
 
-__all__ = ["Filing", "FilingResult"]
+__all__ = ["Filing", "FilingResult", "plan_filing"]
 
 _receiver_of = attrgetter("receiver")
+_EMPTY = Mailbox()
+_NO_NUMBERS = Ranges()
 
 
 class FilingResult(NamedTuple):
@@ -208,3 +212,72 @@ def _check_limit(limit: int) -> None:
         raise InputError(
             f"the limit must be at least 1, not {limit}", where="limit", hint="ask for at least one letter"
         )
+
+
+def plan_filing(mailboxes: Mapping[str, Mailbox], letters: Sequence[Letter]) -> FilingPlan:
+    """Plan the filing of `letters` in the given order. The result is the same as if they came one by one.
+
+    A receiver that is not in `mailboxes` has an empty mailbox. A letter is readable when all lower numbers of its
+    sender are there. It then gets the next offset, and the letters held back behind it follow in number order.
+    Raises InputError for a number out of bounds.
+    """
+    streams: dict[tuple[str, str], _SenderStream] = {}
+    next_offsets: dict[str, int] = {}
+    filed: list[FiledLetter] = []
+    released: list[Release] = []
+    for letter in letters:
+        receiver, sender, number = letter.receiver, letter.sender, letter.number
+        stream = streams.get((receiver, sender))
+        if stream is None:
+            before = mailboxes.get(receiver, _EMPTY).received.get(sender, _NO_NUMBERS)
+            stream = streams[receiver, sender] = _SenderStream(before)
+        if number != stream.reach + 1:
+            check_bounds(number)
+            if number > stream.reach and number not in stream.early and number not in stream.before:
+                stream.early[number] = len(filed)
+                stream.has_gaps = True
+                filed.append(FiledLetter(letter, None))
+            continue
+        offset = next_offsets.get(receiver) or mailboxes.get(receiver, _EMPTY).next_offset
+        filed.append(FiledLetter(letter, offset))
+        stream.reach, offset = number, offset + 1
+        while stream.has_gaps:
+            number = stream.reach + 1
+            if number in stream.early:
+                at = stream.early.pop(number)
+                filed[at] = FiledLetter(filed[at].letter, offset)
+                stream.reach, offset = number, offset + 1
+            elif held := stream.before.range_of(number):
+                released.append(Release(receiver, sender, *held, offset))
+                stream.reach, offset = held[1], offset + held[1] - held[0] + 1
+            else:
+                break
+        next_offsets[receiver] = offset
+    received = {
+        pair: numbers for pair, stream in streams.items() if (numbers := stream.received()) is not stream.before
+    }
+    return FilingPlan(filed, released, received, next_offsets, len(letters) - len(filed))
+
+
+class _SenderStream:
+    """The letters of one sender to one receiver while a batch is filed.
+
+    `reach` is the highest number with an offset. `early` maps numbers of this batch that are held back to their index
+    in the list of filed letters. `has_gaps`: letters may be held back.
+    """
+
+    __slots__ = ("before", "early", "has_gaps", "reach")
+
+    def __init__(self, before: Ranges) -> None:
+        self.before = before
+        self.reach = before.prefix
+        self.has_gaps = before.gaps > 0
+        self.early: dict[int, int] = {}
+
+    def received(self) -> Ranges:
+        """All numbers received so far; `before` itself if there are no new ones."""
+        if not self.has_gaps:
+            return self.before if self.reach == self.before.prefix else Ranges.through(self.reach)
+        first = self.before.first_gap
+        numbers = self.before.add_range(first, self.reach) if first <= self.reach else self.before
+        return numbers.merge(list(self.early))[0] if self.early else numbers

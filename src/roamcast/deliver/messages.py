@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from roamcast.deliver.mailbox import Cursor, FiledLetter, LetterKey
-from roamcast.deliver.port import Bookkeeping, PendingWork
+from roamcast.deliver.port import Bookkeeping, Cursor, FiledLetter, LetterKey, PendingWork
 from roamcast.deliver.requests import Notice, OfficeRequest, Reply, TraceLetter, TraceReply
 from roamcast.model import Letter
 

@@ -17,18 +17,23 @@ from roamcast.deliver.address_book import AddressBook
 from roamcast.deliver.addressing import Name, elsewhere_error, stale_arrival_error
 from roamcast.deliver.chunks import count_items, cut_chunk
 from roamcast.deliver.context import OfficeContext
-from roamcast.deliver.mailbox import START, Cursor, FiledLetter, LetterKey, cursor_of, take_fitting
 from roamcast.deliver.messages import ChunkReceipt, LocationReply, MailboxChunk, MailboxClaim
 from roamcast.deliver.port import (
     NO_OFFICE,
+    START,
     Arriving,
     Bookkeeping,
+    Cursor,
+    FiledLetter,
     LastKnownOffice,
     Leaving,
+    LetterKey,
     PendingClaim,
     PendingWork,
     Tenure,
     WorkKind,
+    cursor_of,
+    take_fitting,
 )
 from roamcast.deliver.posting import Posting
 from roamcast.deliver.requests import (

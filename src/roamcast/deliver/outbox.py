@@ -1,33 +1,41 @@
 """The outbox: files in which the pipeline leaves letters for each office.
 
-    outbox/status.json                          which pipeline writes here, and its progress
-    outbox/<office>/<batch>-<pipeline>.parquet  the letters of one batch to one office
-    outbox/<node>@<link>/…                      events of sources of a node that another data folder wants
+    outbox/status.json                                 which pipeline writes here, and its progress
+    outbox/<office>/<batch>-<pipeline>.json            the record of one batch: the files with its letters to one office
+    outbox/<office>/letters/<batch>-….parquet          letters, of some of its receivers
+    outbox/<node>@<link>/…                             events of sources of a node that another data folder wants
 
-Batch files appear in order and complete. Writing batch N again replaces it with the same letters. The pipeline is part
-of the name because every pipeline counts its batches from 0. An office reads the lowest batch first and removes it once
-its letters are stored. Reading one twice is harmless: mailboxes drop letters that they have already received.
+Tasks write letter files, perhaps several times; the driver then writes the record of the batch with those that count.
+An office reads nothing else. Records appear in order. Writing that of batch N again replaces it by one with the same
+letters. The pipeline is part of its name because every pipeline counts its batches from 0. An office reads the lowest
+batch first and removes it once its letters are stored. Reading one twice is harmless: mailboxes drop letters that they
+have already received.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from roamcast.durable import make_folder, storage_errors, write_atomic
+from roamcast.durable import make_folder, storage_errors, sync_file, sync_folder, write_atomic
 from roamcast.errors import CorruptionError
 from roamcast.failures import wall_time
 from roamcast.model import Letter
 
-__all__ = ["FORMAT", "LETTERS_SCHEMA", "Outbox", "PipelineStatus"]
+__all__ = ["FORMAT", "LETTERS_SCHEMA", "LetterFile", "LetterFiles", "Outbox", "PipelineStatus"]
 
-FORMAT = "roamcast-outbox/5"
+FORMAT = "roamcast-outbox/6"
 
 LETTERS_SCHEMA = pa.schema(
     [
@@ -36,6 +44,70 @@ LETTERS_SCHEMA = pa.schema(
         pa.field("body", pa.string(), nullable=False),
     ]
 )
+
+
+_LETTERS = "letters"
+_PORTION_LETTERS = 20_000
+_PORTION_BYTES = 16 << 20
+_RESTORE_HINT = "restore it from a backup: its letters exist nowhere else"
+
+
+class LetterFile(NamedTuple):
+    """A file of letters to an office, in the folder `letters` of the office."""
+
+    office: str
+    name: str
+    letters: int
+
+
+class LetterFiles:
+    """Writes the letters of one attempt at a batch, in a file for each office."""
+
+    def __init__(self, outbox: Path, pipeline: str, batch: int) -> None:
+        self._outbox = outbox
+        self._name = f"{_name(pipeline, batch)}-{uuid.uuid4().hex}.parquet"
+        self._writers: dict[str, pq.ParquetWriter] = {}
+        self._counts: Counter[str] = Counter()
+
+    def write(self, office: str, letters: pa.Table) -> None:
+        """Add letters to the file of an office."""
+        path = letter_path(self._outbox, office, self._name)
+        with storage_errors(path):
+            if office not in self._writers:
+                make_folder(path.parent)
+                schema = LETTERS_SCHEMA.with_metadata({"format": FORMAT})
+                self._writers[office] = pq.ParquetWriter(path, schema, compression="zstd", write_page_checksum=True)
+            rows = letters.select(LETTERS_SCHEMA.names).cast(self._writers[office].schema)
+            for portion in _portions(rows):
+                self._writers[office].write_table(portion)
+        self._counts[office] += letters.num_rows
+
+    def close(self) -> list[LetterFile]:
+        """Make the files durable; return them."""
+        for office, writer in self._writers.items():
+            path = letter_path(self._outbox, office, self._name)
+            with storage_errors(path):
+                writer.close()
+                sync_file(path)
+                sync_folder(path.parent)
+        return [LetterFile(office, self._name, count) for office, count in self._counts.items()]
+
+
+def letter_path(outbox: Path, office: str, name: str) -> Path:
+    """Where a letter file is."""
+    return outbox / office / _LETTERS / name
+
+
+def _portions(letters: pa.Table) -> Iterator[pa.Table]:
+    """In order, and small enough to be read one by one."""
+    size = np.cumsum(pc.binary_length(letters["body"]).to_numpy(), dtype=np.int64)
+    begin = 0
+    while begin < letters.num_rows:
+        before = int(size[begin - 1]) if begin else 0
+        end = int(np.searchsorted(size, before + _PORTION_BYTES, "right"))
+        end = min(max(end, begin + 1), begin + _PORTION_LETTERS)
+        yield letters.slice(begin, end - begin)
+        begin = end
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,84 +145,119 @@ class Outbox:
     """One folder with one writing pipeline and any number of reading offices."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
         self.status_path = folder / "status.json"
 
     def put(self, office: str, pipeline: str, batch: int, letters: pa.Table) -> None:
         """Write the letters of `batch` for `office` durably, replacing an earlier attempt at the same batch."""
-        folder = self.folder_of(office)
-        metadata = {"format": FORMAT, "pipeline": pipeline, "batch": str(batch)}
-        buffer = pa.BufferOutputStream()
-        table = letters.cast(LETTERS_SCHEMA.with_metadata(metadata))
-        pq.write_table(table, buffer, compression="zstd", write_page_checksum=True)
-        make_folder(folder)
-        write_atomic(folder / f"{batch:020d}-{pipeline}.parquet", memoryview(buffer.getvalue()))
+        files = LetterFiles(self.folder, pipeline, batch)
+        files.write(office, letters)
+        self.commit(pipeline, batch, files.close())
+
+    def commit(self, pipeline: str, batch: int, files: Sequence[LetterFile]) -> None:
+        """Write the record of a batch for each office, replacing that of an earlier attempt.
+
+        Then letter files that other attempts left are removed.
+        """
+        for office in dict.fromkeys(file.office for file in files):
+            names = [(file.name, file.letters) for file in files if file.office == office]
+            record = {"format": FORMAT, "pipeline": pipeline, "batch": batch, "files": names}
+            content = orjson.dumps({"checksum": _checksum(record), **record})
+            write_atomic(self.folder_of(office) / f"{_name(pipeline, batch)}.json", content)
+        named = {file.name for file in files}
+        for path in self.folder.glob(f"*/{_LETTERS}/{_name(pipeline, batch)}-*"):
+            if path.name not in named:
+                self._remove_file(path)
 
     def folder_of(self, office: str) -> Path:
-        """The folder of the batch files for `office`."""
-        return self._folder / office
+        """The folder of the batches for `office`."""
+        return self.folder / office
 
     def links_of(self, node: str) -> list[str]:
         """The offices `<node>@<link>` that have a folder."""
-        return sorted(folder.name for folder in self._folder.glob(f"{node}@*"))
+        return sorted(folder.name for folder in self.folder.glob(f"{node}@*"))
 
     def changed_at(self, office: str) -> int | None:
-        """When a batch file for `office` last appeared or was removed, in nanoseconds since 1970; None for never."""
+        """When a batch for `office` last appeared or was removed, in nanoseconds since 1970; None for never."""
         try:
             return self.folder_of(office).stat().st_mtime_ns
         except OSError:
             return None
 
     def written_at(self, path: Path) -> int:
-        """When a batch file was written, in nanoseconds since 1970."""
+        """When the record of a batch was written, in nanoseconds since 1970."""
         with storage_errors(path):
             return path.stat().st_mtime_ns
 
     def waiting(self, office: str) -> list[Path]:
-        """The batch files for `office`, lowest first."""
+        """The records of batches for `office`, lowest first."""
         folder = self.folder_of(office)
-        return sorted(folder.glob("*.parquet")) if folder.is_dir() else []
+        return sorted(folder.glob("*.json")) if folder.is_dir() else []
 
     def fullest(self) -> tuple[str, int]:
         """The office with the most waiting batches, and how many; ("", 0) if there are none. Links do not count."""
-        if not self._folder.is_dir():
+        if not self.folder.is_dir():
             return "", 0
-        offices = [folder.name for folder in self._folder.iterdir() if folder.is_dir() and "@" not in folder.name]
+        offices = [folder.name for folder in self.folder.iterdir() if folder.is_dir() and "@" not in folder.name]
         counts = [(len(self.waiting(office)), office) for office in offices]
         count, office = max(counts, default=(0, ""))
         return office, count
 
     def read(self, path: Path, name_of: Callable[[str], str] = str) -> list[Letter]:
-        """The letters of one batch file, in the order they were written. Raises CorruptionError.
+        """All letters of a batch, given its record; see `portions`."""
+        while True:
+            record = _read_record(path)
+            try:
+                return [letter for portion in self._portions(path, record, name_of) for letter in portion]
+            except _MissingFileError as error:
+                if _read_record(path) == record:
+                    raise error.damage from error
 
-        `name_of` turns a receiver's id, as the pipeline knows it, into the receiver of the letter.
+    def portions(self, path: Path, name_of: Callable[[str], str] = str) -> Iterator[list[Letter]]:
+        """The letters of a batch, some at a time, those of a receiver in order. Raises CorruptionError.
+
+        `name_of` turns a receiver's id, as the pipeline knows it, into the receiver of the letter. If the batch is
+        written again meanwhile, some letters come twice.
         """
-        with storage_errors(path):
-            content = path.read_bytes()
-        try:
-            table = pq.ParquetFile(pa.BufferReader(content), page_checksum_verification=True).read(use_threads=False)
-            metadata = table.schema.metadata or {}
-            if metadata.get(b"format") != FORMAT.encode() or not table.schema.equals(LETTERS_SCHEMA):
-                raise pa.ArrowInvalid(f"format {metadata.get(b'format')!r}, columns {table.schema.names}")
-            sender = metadata[b"pipeline"].decode()
-            ids, numbers, bodies = (table.column(name).to_pylist() for name in LETTERS_SCHEMA.names)
-        except (pa.ArrowException, OSError, LookupError, UnicodeError) as error:
-            raise CorruptionError(
-                f"not a readable {FORMAT} file: {error}",
-                where=str(path),
-                hint="restore it from a backup: its letters exist nowhere else",
-            ) from error
-        names = {id: name_of(id) for id in set(ids)}
-        return [Letter(names[id], sender, number, body) for id, number, body in zip(ids, numbers, bodies, strict=True)]
+        while True:
+            record = _read_record(path)
+            try:
+                yield from self._portions(path, record, name_of)
+                return
+            except _MissingFileError as error:
+                if _read_record(path) == record:
+                    raise error.damage from error
+
+    def _portions(
+        self, path: Path, record: tuple[str, Sequence[tuple[str, int]]], name_of: Callable[[str], str]
+    ) -> Iterator[list[Letter]]:
+        sender, files = record
+        for name, count in files:
+            file = path.parent / _LETTERS / name
+            found = 0
+            for table in _read_letters(file):
+                found += table.num_rows
+                yield _letters(table, sender, name_of)
+            if found != count:
+                raise _damaged(file, f"it has {found} letters, not {count}")
 
     def remove(self, path: Path) -> None:
-        """Remove a batch file whose letters are stored."""
+        """Remove a batch whose letters are stored."""
+        if not path.exists():
+            return
+        _, files = _read_record(path)
+        with storage_errors(path):
+            path.unlink(missing_ok=True)
+        for name, _ in files:
+            self._remove_file(path.parent / _LETTERS / name)
+
+    def _remove_file(self, path: Path) -> None:
         with storage_errors(path):
             path.unlink(missing_ok=True)
 
     def write_status(self, status: PipelineStatus) -> None:
         """Replace the status file atomically. It is not synced, which keeps this cheap."""
-        make_folder(self._folder)
+        make_folder(self.folder)
         write_atomic(self.status_path, orjson.dumps({"format": FORMAT, **asdict(status)}), durable=False)
 
     def read_status(self) -> PipelineStatus | None:
@@ -175,3 +282,65 @@ class Outbox:
                 where=str(path),
                 hint="remove it; the pipeline writes it again",
             ) from error
+
+
+class _MissingFileError(Exception):
+    """A letter file is missing. That is damage, unless the record has been replaced meanwhile."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__(str(file))
+        self.damage = _damaged(file, "it is missing")
+
+
+def _read_record(path: Path) -> tuple[str, list[tuple[str, int]]]:
+    """The pipeline and the letter files of a batch."""
+    with storage_errors(path):
+        content = path.read_bytes()
+    try:
+        values = orjson.loads(content)
+        if values["format"] != FORMAT:
+            raise ValueError(f"format {values['format']!r}")
+        if values.pop("checksum") != _checksum(values):
+            raise ValueError("its checksum is wrong")
+        return str(values["pipeline"]), [(str(name), int(count)) for name, count in values["files"]]
+    except (LookupError, TypeError, ValueError) as error:
+        raise _damaged(path, error) from error
+
+
+def _read_letters(file: Path) -> Iterator[pa.Table]:
+    """The letters of a file, some at a time. Raises CorruptionError."""
+    with storage_errors(file):
+        try:
+            source = pa.memory_map(str(file))
+        except FileNotFoundError as error:
+            raise _MissingFileError(file) from error
+        except pa.ArrowInvalid as error:  # an empty file cannot be mapped
+            raise _damaged(file, error) from error
+    try:
+        content = pq.ParquetFile(source, page_checksum_verification=True)
+        schema = content.schema_arrow
+        metadata = schema.metadata or {}
+        if metadata.get(b"format") != FORMAT.encode() or not schema.equals(LETTERS_SCHEMA):
+            raise pa.ArrowInvalid(f"format {metadata.get(b'format')!r}, columns {schema.names}")
+        for group in range(content.num_row_groups):
+            yield content.read_row_group(group, use_threads=False)
+    except (pa.ArrowException, OSError, UnicodeError) as error:
+        raise _damaged(file, error) from error
+
+
+def _letters(table: pa.Table, sender: str, name_of: Callable[[str], str]) -> list[Letter]:
+    ids, numbers, bodies = (table.column(name).to_pylist() for name in LETTERS_SCHEMA.names)
+    names = {id: name_of(id) for id in set(ids)}
+    return [Letter(names[id], sender, number, body) for id, number, body in zip(ids, numbers, bodies, strict=True)]
+
+
+def _name(pipeline: str, batch: int) -> str:
+    return f"{batch:020d}-{pipeline}"
+
+
+def _checksum(record: Mapping[str, Any]) -> str:
+    return sha256(orjson.dumps(record)).hexdigest()
+
+
+def _damaged(path: Path, reason: object) -> CorruptionError:
+    return CorruptionError(f"not a readable {FORMAT} file: {reason}", where=str(path), hint=_RESTORE_HINT)

@@ -1,21 +1,119 @@
-"""The port through which an office stores its state, and the records it stores."""
+"""The port through which an office stores its state, and the values it stores."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, TypeVar
 
-from roamcast.deliver.mailbox import Cursor, FiledLetter, FilingPlan, LetterKey, Mailbox
 from roamcast.model import Letter
-from roamcast.ranges import Ranges
+from roamcast.ranges import HIGHEST, Ranges
 
 __all__ = [
-    "NO_OFFICE", "Arriving", "Bookkeeping", "LastKnownOffice", "Leaving", "MailboxLoad", "OfficeStore",
-    "PendingClaim", "PendingWork", "Tenure", "WorkKind",
+    "NO_OFFICE", "START", "Arriving", "Bookkeeping", "Cursor", "FiledLetter", "FilingPlan", "LastKnownOffice",
+    "Leaving", "LetterKey", "Mailbox", "MailboxLoad", "OfficeStore", "PendingClaim", "PendingWork", "Release", "Tenure",
+    "WorkKind", "bytes_in", "cursor_of", "is_expired", "key_of", "take_fitting",
 ]  # fmt: skip
+
+T = TypeVar("T")
+
+
+class LetterKey(NamedTuple):
+    """Identifies a letter to a given receiver."""
+
+    sender: str
+    number: int
+
+
+class FiledLetter(NamedTuple):
+    """A letter in a mailbox. `offset` is None while it is held back behind a missing one."""
+
+    letter: Letter
+    offset: int | None
+
+
+class Cursor(NamedTuple):
+    """How far a mailbox has been handed over.
+
+    The order is: bookkeeping (offset 0, `number` counts its items), readable letters by offset, then letters held
+    back (offset HIGHEST) by sender and number.
+    """
+
+    offset: int
+    sender: str
+    number: int
+
+
+START = Cursor(0, "", 0)
+
+
+def key_of(letter: Letter) -> LetterKey:
+    return LetterKey(letter.sender, letter.number)
+
+
+def cursor_of(filed: FiledLetter) -> Cursor:
+    letter, offset = filed
+    return Cursor(HIGHEST if offset is None else offset, letter.sender, letter.number)
+
+
+def is_expired(letter: Letter, now: int) -> bool:
+    return letter.expires is not None and letter.expires <= now
+
+
+def bytes_in(text: str) -> int:
+    """The length of a text in UTF-8."""
+    return len(text) if text.isascii() else len(text.encode())
+
+
+def take_fitting(items: Iterable[T], size: int | None, body: Callable[[T], str]) -> list[T]:
+    """The longest prefix whose bodies have at most `size` bytes together, but at least one item."""
+    if size is None:
+        return list(items)
+    fitting: list[T] = []
+    total = 0
+    for item in items:
+        total += bytes_in(body(item))
+        if total > size and fitting:
+            break
+        fitting.append(item)
+    return fitting
+
+
+@dataclass(slots=True)
+class Mailbox:
+    """What `plan_filing` needs to know of a mailbox: the next free offset and the numbers received from each sender.
+
+    Numbers behind a sender's first gap belong to letters held back.
+    """
+
+    next_offset: int = 1
+    received: dict[str, Ranges] = field(default_factory=dict)
+
+
+class Release(NamedTuple):
+    """Held-back letters that become readable: numbers `first` to `last` get the offsets from `offset` on."""
+
+    receiver: str
+    sender: str
+    first: int
+    last: int
+    offset: int
+
+
+class FilingPlan(NamedTuple):
+    """The effect of filing letters.
+
+    `received` has all numbers received, by receiver and sender, where there are new ones. `next_offsets` has the next
+    free offset of each mailbox in which letters become readable.
+    """
+
+    filed: list[FiledLetter]
+    released: list[Release]
+    received: dict[tuple[str, str], Ranges]
+    next_offsets: dict[str, int]
+    duplicates: int
 
 
 NO_OFFICE: Final = ""

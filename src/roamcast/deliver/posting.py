@@ -11,9 +11,8 @@ from roamcast.deliver.address_book import AddressBook
 from roamcast.deliver.addressing import check_name, home_of, is_name
 from roamcast.deliver.context import OfficeContext
 from roamcast.deliver.filing import Filing
-from roamcast.deliver.mailbox import LetterKey, key_of, take_fitting
 from roamcast.deliver.messages import BundleReceipt, LetterBundle
-from roamcast.deliver.port import PendingWork, WorkKind
+from roamcast.deliver.port import LetterKey, PendingWork, WorkKind, key_of, take_fitting
 from roamcast.deliver.requests import Deposit, Deposited, LetterSent, LettersSent, SendLetter, SendLetters
 from roamcast.errors import CapacityError, ConflictError, NotFoundError, RoamcastError, StorageError
 from roamcast.model import Letter

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, TypeAlias
 
-from roamcast.deliver.mailbox import FiledLetter
+from roamcast.deliver.port import FiledLetter
 from roamcast.errors import RoamcastError
 from roamcast.model import Letter
 

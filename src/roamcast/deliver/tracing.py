@@ -5,8 +5,8 @@ from __future__ import annotations
 from roamcast.deliver.address_book import AddressBook
 from roamcast.deliver.addressing import home_of
 from roamcast.deliver.context import OfficeContext
-from roamcast.deliver.mailbox import LetterKey, is_expired
 from roamcast.deliver.messages import TraceQuery
+from roamcast.deliver.port import LetterKey, is_expired
 from roamcast.deliver.requests import LettersExpired, LetterState, TraceLetter, TraceReply
 from roamcast.ranges import Ranges
 

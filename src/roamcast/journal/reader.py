@@ -20,7 +20,7 @@ import pyarrow as pa
 from roamcast.durable import storage_errors, sync_folder
 from roamcast.errors import CorruptionError, InputError
 from roamcast.journal.port import JournalReader
-from roamcast.journal.segments import MISSING_HINT, Segment, check_readable, read, read_control, read_terms
+from roamcast.journal.records import MISSING_HINT, Segment, check_readable, read, read_control, read_terms
 
 __all__ = [
     "FileJournalReader", "JournalFolder", "check_node_name", "is_link_name", "is_node_name", "journal_root",

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from roamcast.errors import CorruptionError, RoamcastError
 from roamcast.journal.reader import JournalFolder, is_node_name, journal_root
-from roamcast.journal.segments import Segment, read
+from roamcast.journal.records import Segment, read
 
 __all__ = ["JournalServer", "RemoteJournal"]
 

@@ -15,8 +15,7 @@ from roamcast.errors import ConflictError, InputError, RoamcastError, StorageErr
 from roamcast.failures import FailureTracker
 from roamcast.group_commit import GroupCommit, Submission, fail
 from roamcast.journal.reader import LOCK, JournalFolder
-from roamcast.journal.records import ROW_SCHEMA, Record, Records, at_offsets, to_rows
-from roamcast.journal.segments import encode
+from roamcast.journal.records import ROW_SCHEMA, Record, Records, at_offsets, encode, to_rows
 
 __all__ = ["FileJournal", "lock_journal"]
 

@@ -117,10 +117,12 @@ class Batches:
 
     def commit(self, prepared: PreparedBatch, matched: pa.Table | None = None) -> None:
         """Publish the state after the batch: as if it had no events, or with the events that `match` returned."""
+        from roamcast.pipeline.letters.job import make_letters_here
         from roamcast.pipeline.schemas import MATCHED_SCHEMA
 
         rows = MATCHED_SCHEMA.empty_table() if matched is None else matched
-        self.state.commit(self.state.compute_result(prepared, rows))
+        reports = make_letters_here(rows, prepared.letters, lambda office, letters: None)
+        self.state.commit(self.state.compute_result(prepared, reports))
 
 
 def write_events(spark: SparkSession, folder: Path, events: Events) -> DataFrame:

@@ -12,23 +12,17 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import NamedTuple
 
-from roamcast.deliver.addressing import elsewhere_error, home_of
+from roamcast.deliver.addressing import SubscriberNames, elsewhere_error, home_of
 from roamcast.errors import AuthenticationError, CapacityError, PermissionDeniedError
+from roamcast.node.callers import Caller, unknown_token
 from roamcast.node.control.entity_cache import EntityCache
-from roamcast.node.office.names import SubscriberNames
 from roamcast.node.office.visitors import Visitors
 from roamcast.security.tokens import hash_token
-from roamcast.store.registry.values import EntityKind
 from roamcast.store.registry.visitors import Visitor
 
-__all__ = ["Authenticator", "Caller", "MailboxReader", "RateLimiter"]
+__all__ = ["Authenticator", "MailboxReader", "RateLimiter"]
 
 _REMEMBERED = 10_000
-
-
-class Caller(NamedTuple):
-    id: str
-    kind: EntityKind
 
 
 class MailboxReader(NamedTuple):
@@ -65,10 +59,8 @@ class Authenticator:
                 )
             entity = self._entities.find(id)
         if entity is None:
-            raise AuthenticationError(
-                "unknown token", where="Authorization", hint="use the token returned by the registration"
-            )
-        return Caller(entity.id, entity.kind)
+            raise unknown_token()
+        return Caller(entity.id, entity.kind, None if entity.kind == "subscriber" else token_hash)
 
     def reader(self, token: str | None) -> MailboxReader:
         """The reader of the mailbox that the token opens.

@@ -17,11 +17,11 @@ from roamcast.journal.records import EVENT, ROW_SCHEMA, Record, Records, to_reco
 from roamcast.model import global_name
 from roamcast.node.clock import check_time
 from roamcast.node.columns.arrays import NO_TIME, Floats, Integers
-from roamcast.node.columns.events import EventColumns
+from roamcast.node.columns.rows import EventColumns
 from roamcast.node.control.entity_cache import EntityCache
 from roamcast.node.metrics import Metrics
 from roamcast.node.peers.remote_sources import RemoteSource
-from roamcast.node.publish_rights import Owners, PublishRights, owners_of
+from roamcast.node.publish_rights import Owners, PublishRights, check_owners, owners_of
 from roamcast.node.sequences import SequenceNumbers
 from roamcast.node.waiting import await_to_the_end
 from roamcast.settings_model import NodeLimits
@@ -73,12 +73,17 @@ class EventIntake:
         self._limits = limits
 
     async def accept(self, rights: PublishRights, events: EventColumns, *, bulk: bool, now: int) -> IntakeResult:
-        """Accept events of sources of this node. `bulk`: errors name the row. `now` is the default time."""
+        """Accept events of sources of this node. `bulk`: errors name the row. `now` is the default time.
+
+        Rights are checked again once the events have numbers: what follows does not wait for anything, so that nobody
+        else can have got the id of a source in between.
+        """
         self._check_times(events, bulk, now)
         sources = _sources(events, rights, bulk)
         x, y = self._points(sources, events, bulk)
         attributes = [self._entities.attributes_json(source) for source in sources.ids]
         numbers = await self._sequences.take(sources.ids, sources.of_row, events.seq)
+        _check_rights(sources, rights, bulk)
         rows = _rows(sources.ids, sources, attributes, events, numbers, x, y, now)
         await self._journal_events(rows)
         return _result(sources, numbers)
@@ -163,6 +168,10 @@ class EventIntake:
 
 def _sources(events: EventColumns, rights: PublishRights, bulk: bool) -> Owners:
     return owners_of(events.source, rights, "source", lambda row, field: _where(row, field, bulk))
+
+
+def _check_rights(sources: Owners, rights: PublishRights, bulk: bool) -> None:
+    check_owners(sources, rights, "source", lambda row, field: _where(row, field, bulk))
 
 
 def _rows(

@@ -8,7 +8,7 @@ from roamcast.errors import InputError
 from roamcast.model import Position
 from roamcast.node.clock import check_time
 from roamcast.node.columns.arrays import NO_TIME
-from roamcast.node.columns.positions import PositionColumns
+from roamcast.node.columns.rows import PositionColumns
 from roamcast.node.publish_rights import PublishRights, owners_of
 from roamcast.space import Space
 

@@ -8,10 +8,12 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from roamcast.errors import InputError, PermissionDeniedError, RoamcastError
+from roamcast.errors import AuthenticationError, InputError, PermissionDeniedError, RoamcastError
+from roamcast.node.callers import Caller, check_caller
 from roamcast.node.columns.arrays import Integers
+from roamcast.store.registry.values import Entity
 
-__all__ = ["Owners", "PublishRights", "owners_of"]
+__all__ = ["Owners", "PublishRights", "check_owners", "owners_of"]
 
 _SHOWN: Final = 128  # characters of an id
 
@@ -28,32 +30,35 @@ class PublishRights(NamedTuple):
 
     @classmethod
     def of_source(cls, id: str) -> PublishRights:
-        """A source publishes its own events only."""
-        return cls._own(id, f"the token belongs to source {id}", "use the token of that source, or omit `source`")
+        """A source of another node publishes its own events only."""
 
-    @classmethod
-    def of_entity(cls, id: str) -> PublishRights:
-        """An entity reports its own positions only."""
-        return cls._own(id, f"the token belongs to {id}", "use the token of that entity")
-
-    @classmethod
-    def of_gateway(cls, id: str, is_own: Callable[[str], bool]) -> PublishRights:
-        """A gateway publishes events and reports positions of its sources; `is_own` knows them."""
-
-        def check(entity: str) -> None:
-            if not is_own(entity):
-                message = f"{entity[:_SHOWN]} is not a source of gateway {id}"
-                raise PermissionDeniedError(message, hint="register it with the token of the gateway, or omit its rows")
-
-        return cls(None, check)
-
-    @classmethod
-    def _own(cls, id: str, message: str, hint: str) -> PublishRights:
         def check(entity: str) -> None:
             if entity != id:
-                raise PermissionDeniedError(message, hint=hint)
+                raise _not_own(id)
 
         return cls(id, check)
+
+    @classmethod
+    def of_caller(cls, caller: Caller, find: Callable[[str], Entity | None]) -> PublishRights:
+        """An entity acts for itself, a gateway for its sources. `find` knows who they are at the time of the check."""
+
+        def check_own(entity: str) -> None:
+            if entity != caller.id:
+                raise _not_own(caller.id)
+            check_caller(caller, find)
+
+        def check_source(entity: str) -> None:
+            source = find(entity)
+            if source is None or source.gateway != caller.id:
+                message = f"{entity[:_SHOWN]} is not a source of gateway {caller.id}"
+                raise PermissionDeniedError(message, hint="register it with the token of the gateway, or omit its rows")
+            check_caller(caller, find)
+
+        return cls(None, check_source) if caller.kind == "gateway" else cls(caller.id, check_own)
+
+
+def _not_own(id: str) -> PermissionDeniedError:
+    return PermissionDeniedError(f"the token belongs to {id}", hint="use the token of the entity itself")
 
 
 class Owners(NamedTuple):
@@ -86,9 +91,16 @@ def owners_of(names: pa.StringArray, rights: PublishRights, field: str, where: C
         raise InputError(f"{field} is required", where=where(row, field), hint=f"send the {field} of each row")
     encoded = names.dictionary_encode()
     owners = Owners(encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.int64))
+    check_owners(owners, rights, field, where)
+    return owners
+
+
+def check_owners(owners: Owners, rights: PublishRights, field: str, where: Callable[[int, str], str]) -> None:
+    """Check the rights for each entity. Raises and locates errors as `owners_of`."""
     for entity, row in zip(owners.ids, owners.first_rows(), strict=True):
         try:
             rights.check(entity)
+        except AuthenticationError:  # it is about no row
+            raise
         except RoamcastError as error:
             raise type(error)(error.message, where=where(int(row), field), hint=error.hint) from None
-    return owners

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 __all__ = [
-    "BINDINGS", "CATEGORIES", "CORRELATED", "EXPIRED_BINDINGS", "LAST_SENT", "MATCHED_SCHEMA", "MEMBERS",
-    "PARTITIONING_TABLES", "PENDING_SCHEMA", "POSITIONS", "RECEIVERS", "ROUTED_SCHEMA", "SOURCES", "SUBSCRIPTIONS",
-    "TABLES", "StateTable", "spark_schema",
+    "ADDRESSED_SCHEMA", "BINDINGS", "CATEGORIES", "CORRELATED", "EXPIRED_BINDINGS", "KEY_HASH", "LAST_SENT",
+    "MATCHED_SCHEMA", "MEMBERS", "PARTITIONING_TABLES", "PENDING_SCHEMA", "POSITIONS", "RECEIVERS", "ROUTED_SCHEMA",
+    "SHARDED_SCHEMA", "SHARDED_TABLES", "SOURCES", "SUBSCRIPTIONS", "TABLES", "StateTable", "spark_schema",
 ]  # fmt: skip
 
 
@@ -60,6 +60,9 @@ MATCHED_SCHEMA: Final = pa.schema(
     ]
 )
 
+# The same, with the shard of the source.
+SHARDED_SCHEMA: Final = MATCHED_SCHEMA.append(pa.field("shard", pa.int32()))
+
 # Letters without a number. (node, offset) is that of the event, or that of the binding that brought an earlier event.
 # Letters to a link have an office of their own, no subscription, and the kind of the record that its node makes of the
 # event as `why`; only they need the `attributes` of the source. Letters that are `first` come before the others of
@@ -80,6 +83,20 @@ PENDING_SCHEMA: Final = pa.schema(
     ]
 )
 
+# Events on their way to the shards of their receivers: the columns of PENDING_SCHEMA for a letter, or, with a null
+# `receiver`, an event and all of its matches that concern receivers of the `shard`. If there are very many of these,
+# they are in several rows, each with its own receivers and its own `bucket`.
+ADDRESSED_SCHEMA: Final = pa.schema(
+    [
+        pa.field("shard", pa.int32()),
+        pa.field("bucket", pa.int32()),
+        pa.field("home", pa.string()),
+        pa.field("subscriptions", pa.list_(pa.int64())),
+        pa.field("bindings", pa.list_(pa.int64())),
+        *PENDING_SCHEMA,
+    ]
+)
+
 # Positions of subscribers with moving regions, in the order of each node's journal. `begin` and `end` are those of the
 # `PositionBody`, null if there is none.
 POSITIONS: Final = pa.schema(
@@ -96,17 +113,28 @@ POSITIONS: Final = pa.schema(
 )
 
 
+KEY_HASH: Final = "key_hash"
+
+
 class StateTable(NamedTuple):
     """A table of the state. A row replaces earlier rows with the same key.
 
     `order` names a column of integers by which the rows of a part are sorted. Each key has its own value in it, so a
-    row is found by binary search, without an index.
+    row is found by binary search, without an index. A table with `shard_by` is divided by the hash of these columns:
+    each shard is a stack of parts of its own. Its parts have the hash of the key as well and are sorted by it, so that
+    a lookup reads no more of them than it needs.
     """
 
     name: str
     keys: tuple[str, ...]
     schema: pa.Schema
     order: str | None = None
+    shard_by: tuple[str, ...] = ()
+
+    @property
+    def stored(self) -> pa.Schema:
+        """The schema of its parts."""
+        return self.schema.append(pa.field(KEY_HASH, pa.uint64())) if self.shard_by else self.schema
 
 
 # The type of columns in which many rows have the same text. A part stores each text once.
@@ -203,14 +231,16 @@ SOURCES: Final = StateTable(
             pa.field("attributes", pa.string()),
         ]
     ),
+    shard_by=("node", "source"),
 )
 
 # The time of the last event sent to each subscription with `Every`; null once the subscription was removed.
-# `node` is the node of the subscription.
+# `node` is the node of the subscription, `receiver` its subscriber there: all that concerns a receiver is in one shard.
 LAST_SENT: Final = StateTable(
     "last_sent",
-    ("node", "id"),
-    pa.schema([pa.field("node", pa.string()), pa.field("id", pa.string()), pa.field("last", pa.int64())]),
+    ("node", "id", "receiver"),
+    pa.schema([*(pa.field(name, pa.string()) for name in ("node", "id", "receiver")), pa.field("last", pa.int64())]),
+    shard_by=("receiver",),
 )
 
 # The last letter number of each receiver.
@@ -218,6 +248,7 @@ RECEIVERS: Final = StateTable(
     "receivers",
     ("office", "receiver"),
     pa.schema([pa.field("office", pa.string()), pa.field("receiver", pa.string()), pa.field("last", pa.int64())]),
+    shard_by=("receiver",),
 )
 
 # DRt-Cluster: the category of each subscription in the index; -1 once it has left.
@@ -251,4 +282,5 @@ CORRELATED: Final = StateTable(
 )
 
 TABLES: Final = (SUBSCRIPTIONS, BINDINGS, EXPIRED_BINDINGS, SOURCES, LAST_SENT, RECEIVERS)
+SHARDED_TABLES: Final = tuple(table for table in TABLES if table.shard_by)
 PARTITIONING_TABLES: Final = (MEMBERS, CATEGORIES, CORRELATED)

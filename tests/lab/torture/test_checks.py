@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from roamcast.deliver.mailbox import key_of
 from roamcast.deliver.messages import BundleReceipt, LetterBundle, PeerMessage, Transmit
-from roamcast.deliver.port import LastKnownOffice
+from roamcast.deliver.port import LastKnownOffice, key_of
 from roamcast.deliver.requests import Deposit
 from roamcast.lab.torture.host import LIMITS, Envelope
 from roamcast.lab.torture.simulation import TortureSimulation

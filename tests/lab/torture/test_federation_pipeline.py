@@ -81,7 +81,7 @@ def test_letters_equal_those_of_the_real_pipeline(seed: int, tmp_path: Path) -> 
     for pipeline, batches in recorded_batches(seed)[0].items():
         stream = PureStream(tmp_path / pipeline)
         for number, (rows, expected) in sorted(batches.items()):
-            by_office = stream.run(rows).letters.by_office
+            by_office = stream.run(rows).letters
             letters = {
                 office: [
                     (row["receiver"], row["number"], *described(row["body"])) for row in by_office[office].to_pylist()

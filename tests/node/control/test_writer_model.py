@@ -21,6 +21,7 @@ from roamcast.errors import RoamcastError
 from roamcast.journal.bodies import BindingBody, SubscriptionBody
 from roamcast.journal.records import Record
 from roamcast.model import Position
+from roamcast.node.callers import Caller
 from roamcast.node.control.binder_adapter import registration
 from roamcast.space import PLANAR
 from roamcast.store.registry.values import Entity
@@ -81,12 +82,14 @@ class ControlWriterMachine(RuleBasedStateMachine):
         self.register(GATEWAY, "gateway", None, {})
         now = self.world.clock.now()
         sources = [Entity(id, "source", None, {"context": "noise"}, Position(id, *at, now), GATEWAY) for id in ids]
-        self.attempt(self.world.gateways.register_sources(GATEWAY, sources))
+        self.attempt(self.world.gateways.register_sources(Caller(GATEWAY, "gateway"), sources))
 
     @rule(ids=st.lists(st.sampled_from(SOURCES)))
     def remove_sources_of_a_gateway(self, ids: list[str]) -> None:
         """And the gateway, if it has no others."""
-        self.attempt(self.world.gateways.remove_sources(GATEWAY, ids), self.world.control.remove(GATEWAY))
+        self.attempt(
+            self.world.gateways.remove_sources(Caller(GATEWAY, "gateway"), ids), self.world.control.remove(GATEWAY)
+        )
 
     @rule(ids=st.lists(st.sampled_from(SOURCES + SUBSCRIBERS), min_size=1), data=st.data())
     def move(self, ids: list[str], data: st.DataObject) -> None:

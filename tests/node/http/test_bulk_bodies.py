@@ -25,8 +25,7 @@ from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from roamcast.errors import InputError
-from roamcast.node.columns.events import events_of_values
-from roamcast.node.columns.positions import positions_of_values
+from roamcast.node.columns.rows import events_of_values, positions_of_values
 from roamcast.node.http.arrow_bodies import ARROW_FILE, ARROW_STREAM, PARQUET
 from roamcast.node.http.bulk_bodies import EVENTS, NDJSON, POSITIONS, BulkParser
 from roamcast.node.http.errors import BodyTooLargeError

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from roamcast.errors import (
     PermissionDeniedError,
     UnavailableError,
 )
+from roamcast.node.http.arrow_bodies import TABLE_TYPES
 
 ANN = "north.node.ann"
 NEAREST = "Select Where &context = noise and &location in nearest"
@@ -101,6 +104,33 @@ def raise_from(client: Client, body: bytes) -> None:
     answer = httpx.post(f"{client.url}/v1/subscriptions", content=body, headers=headers)
     assert answer.status_code == 422
     raise InputError(answer.json()["error"]["message"])
+
+
+def test_a_visitor_sends_lines(ann: Client, there: Client) -> None:
+    """The errors are those of the home."""
+    headers = {"authorization": f"Bearer {there.mailbox_token}", "content-type": "application/x-ndjson; charset=utf-8"}
+
+    def send(path: str, *lines: str) -> httpx.Response:
+        return httpx.post(f"{there.url}/v1/{path}", content="\n".join(lines) + "\n", headers=headers)
+
+    now = time.time()
+    moved = send("positions", *(json.dumps({"x": n, "y": n, "time": now + n}) for n in (2, 3, 1)))
+    assert (moved.status_code, moved.json()["accepted"]) == (200, 3)
+    assert ann.me()["position"]["x"] == 3
+    assert send("positions", '{"x": 1, "y": 2}', "{").json()["error"]["where"] == "positions[1]"
+    added = send("subscriptions", '{"id": "a", "terms": ["fire"]}', '{"id": "b", "terms": ["smoke"]}')
+    assert (added.status_code, added.json()["added"]) == (200, 2)
+
+
+@pytest.mark.parametrize("type_", sorted(TABLE_TYPES))
+def test_tables_of_a_visitor_are_refused(ann: Client, there: Client, type_: str) -> None:
+    """Clearly, and whatever their bytes are."""
+    headers = {"authorization": f"Bearer {there.mailbox_token}", "content-type": type_}
+    for path, content in (("positions", b'{"x": 1, "y": 2}'), ("subscriptions", b"\xff\xff\xff\xff")):
+        answer = httpx.post(f"{there.url}/v1/{path}", content=content, headers=headers)
+        error = answer.json()["error"]
+        assert (answer.status_code, error["where"], error["hint"]) == (422, "Content-Type", "send JSON or NDJSON")
+    assert ann.me()["position"]["x"] == 0
 
 
 def test_nearest_is_computed_from_where_the_visitor_is(nodes: dict[str, ServedNode], there: Client) -> None:

@@ -24,6 +24,11 @@ numbers = st.one_of(
 )
 boxes = st.one_of(st.lists(numbers, min_size=4, max_size=4), st.lists(numbers, max_size=6))
 terms = st.lists(st.one_of(st.text(max_size=6), st.sampled_from([1, None])), max_size=4)
+plain_texts = st.builds(
+    "Select all() Where &location in box({}, {}, {}, {}) and &terms has ({})".format,
+    *[st.one_of(st.integers(-200, 200), st.floats(-200, 200))] * 4,
+    st.lists(st.sampled_from(["a", "b", '"a b"', "toolong", "true"]), max_size=4).map(", ".join),
+)
 rows = st.one_of(
     st.fixed_dictionaries(
         {},
@@ -32,7 +37,7 @@ rows = st.one_of(
             "box": st.one_of(boxes, st.sampled_from([None, {"min_x": 0}, "0,0,1,1"])),
             "crosses_antimeridian": st.sampled_from([True, False, 1]),
             "terms": st.one_of(terms, st.sampled_from([None, "fire"])),
-            "lacl": st.sampled_from(["Select Where &location in nearest", "Select", 1]),
+            "lacl": st.sampled_from(["Select Where &location in nearest", "Select", 1]) | plain_texts,
             "unknown": st.just(1),
         },
     ),
@@ -86,7 +91,11 @@ def test_a_box_is_accepted_as_its_text_would_be(corners: Any, terms: list[str], 
 
 def test_simple_rows_take_the_short_way() -> None:
     box = [0, 0, 1, 1]
-    for row in ({"id": "q", "box": box, "terms": ["a"]}, {"box": box}, {"terms": ["a", "a"]}):
+    text = "Select all() Where &location in box(0, 0, 1, 1) and &terms has (a, b)"
+    for row in (
+        {"id": "q", "box": box, "terms": ["a"]}, {"box": box}, {"terms": ["a", "a"]}, {"id": "q", "lacl": text},
+        {"lacl": 'Select all() Where &terms has ("ü")'},
+    ):  # fmt: skip
         assert read_simple(row, queries(), LIMITS) == read_row(row, queries(), LIMITS)
 
 

@@ -10,7 +10,7 @@ from typing import Any, cast, get_args
 import orjson
 import pytest
 
-from roamcast.deliver.mailbox import START, LetterKey
+from roamcast.deliver.addressing import SubscriberNames
 from roamcast.deliver.messages import (
     AddressUpdate,
     AddressUpdateReceipt,
@@ -24,14 +24,13 @@ from roamcast.deliver.messages import (
     PeerMessage,
     TraceQuery,
 )
-from roamcast.deliver.port import NO_OFFICE
+from roamcast.deliver.port import NO_OFFICE, START, LetterKey
 from roamcast.deliver.requests import LetterState, TraceLetter, TraceReply
 from roamcast.errors import InputError, PermissionDeniedError, UnavailableError
 from roamcast.model import Letter
 from roamcast.node.control.entity_cache import EntityCache
 from roamcast.node.office.actor import OfficeActor
 from roamcast.node.office.admission import _RULES, Admission
-from roamcast.node.office.names import SubscriberNames
 from roamcast.node.office.visitors import Visitors
 from roamcast.node.peers.peer_file import Peer, Peers
 from roamcast.node.peers.signed_http import SignedHttp

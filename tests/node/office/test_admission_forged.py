@@ -15,7 +15,6 @@ from forged_messages import replay, send_forged
 from nodes import RunningNode, letter_body, running_node, until
 
 from roamcast.client import Client
-from roamcast.deliver.mailbox import START, FiledLetter, LetterKey, Mailbox
 from roamcast.deliver.messages import (
     AddressUpdate,
     AddressUpdateReceipt,
@@ -29,7 +28,7 @@ from roamcast.deliver.messages import (
     PeerMessage,
     TraceQuery,
 )
-from roamcast.deliver.port import NO_OFFICE, Bookkeeping
+from roamcast.deliver.port import NO_OFFICE, START, Bookkeeping, FiledLetter, LetterKey, Mailbox
 from roamcast.deliver.requests import LetterState, TraceLetter, TraceReply
 from roamcast.errors import ElsewhereError, PermissionDeniedError, UnavailableError
 from roamcast.model import Letter

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from nodes import LIMIT, until
 
+from roamcast.deliver.addressing import SubscriberNames
 from roamcast.deliver.office import Office
 from roamcast.deliver.outbox import LETTERS_SCHEMA, Outbox
 from roamcast.deliver.port import OfficeStore
@@ -19,7 +20,6 @@ from roamcast.model import Letter
 from roamcast.node.office import mailbox_service, outbox_reader
 from roamcast.node.office.actor import OfficeActor
 from roamcast.node.office.mailbox_service import DepositResult, MailboxService
-from roamcast.node.office.names import SubscriberNames
 from roamcast.node.office.outbox_reader import OutboxReader
 from roamcast.node.waiting import Waiters
 from roamcast.settings_model import NodeLimits

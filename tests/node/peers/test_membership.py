@@ -15,8 +15,8 @@ from forged_messages import introduce, peer_of, send_forged, send_signed, signed
 from nodes import RunningNode, running_node, until
 
 from roamcast.client import Client
-from roamcast.deliver.mailbox import START
 from roamcast.deliver.messages import ChunkReceipt, MailboxClaim
+from roamcast.deliver.port import START
 from roamcast.errors import AuthenticationError, InputError, PermissionDeniedError
 from roamcast.node.peers.message_codec import encode
 from roamcast.node.peers.sender import MESSAGES

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roamcast.deliver.mailbox import START, Cursor, FiledLetter, LetterKey, Mailbox, key_of
 from roamcast.deliver.messages import (
     AddressUpdate,
     AddressUpdateReceipt,
@@ -21,7 +20,7 @@ from roamcast.deliver.messages import (
     PeerMessage,
     TraceQuery,
 )
-from roamcast.deliver.port import Bookkeeping
+from roamcast.deliver.port import START, Bookkeeping, Cursor, FiledLetter, LetterKey, Mailbox, key_of
 from roamcast.deliver.requests import LetterState, TraceLetter, TraceReply
 from roamcast.errors import InputError
 from roamcast.model import Letter

@@ -11,9 +11,8 @@ import httpx
 import pytest
 from nodes import LIMIT
 
-from roamcast.deliver.mailbox import START
 from roamcast.deliver.messages import LocationQuery, MailboxChunk, PeerMessage
-from roamcast.deliver.port import Bookkeeping
+from roamcast.deliver.port import START, Bookkeeping
 from roamcast.errors import UnavailableError
 from roamcast.node.peers.message_codec import decode
 from roamcast.node.peers.peer_file import Peer, Peers

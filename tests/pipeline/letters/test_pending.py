@@ -1,4 +1,4 @@
-"""Pending letters: who gets which event and why, initial bindings, and throttling with `Every`."""
+"""Pending letters: who gets which event and why, and initial bindings."""
 
 from __future__ import annotations
 
@@ -14,18 +14,15 @@ import shapely
 from controls import condition
 from hypothesis import given
 from hypothesis import strategies as st
-from profiles import thorough
 from worlds import NOON
 
 from roamcast.journal.bodies import SubscriptionBody, encode_condition
 from roamcast.lacl import check, parse
 from roamcast.model import Box
 from roamcast.pipeline.letters.pending import (
-    LastSent,
     letters_of_bindings,
     letters_of_initial_bindings,
     letters_of_matches,
-    throttle,
 )
 from roamcast.pipeline.schemas import BINDINGS, MATCHED_SCHEMA, PENDING_SCHEMA, SOURCES, SUBSCRIPTIONS
 from roamcast.pipeline.state.control import SubscriptionSpec
@@ -275,77 +272,6 @@ def test_an_older_event_is_not_sent_instead(tmp_path: Path) -> None:
     """If the newest does not satisfy the condition."""
     fresh = events_table({"time": 1, "seq": 6, "event": event_json("new", 0.0)})
     assert initial_events(tmp_path, [binding(8, on="@level > 1")], fresh, known("old", 5, 2.0)) == []
-
-
-def throttled_rows(rows: Sequence[tuple[str, str, int, int | None]]) -> pa.Table:
-    """Pending letters (office, subscription, time, every), in order."""
-    names = ("office", "subscription", "time", "every")
-    plain = [{"node": "local", "offset": n, **dict(zip(names, row, strict=True))} for n, row in enumerate(rows)]
-    return pa.Table.from_pylist(plain, PENDING_SCHEMA)
-
-
-def test_one_letter_of_each_period_is_kept() -> None:
-    """Between the events of letters that are kept is at least the period."""
-    rows = throttled_rows([("local", "s1", time, 10) for time in (100, 109, 110, 119, 135, 140)])
-    kept, last_sent = throttle(rows, {}, {})
-    assert kept["time"].to_pylist() == [100, 110, 135]
-    assert last_sent == {("local", "s1"): 135}
-
-
-def test_earlier_batches_count() -> None:
-    """Only changes are returned."""
-    rows = throttled_rows([("local", "s1", 99, 10), ("local", "s2", 99, 10), ("south", "s1", 99, 10)])
-    kept, last_sent = throttle(rows, {("local", "s1"): 90, ("local", "s2"): 89}, {})
-    assert kept["offset"].to_pylist() == [1, 2]
-    assert last_sent == {("local", "s2"): 99, ("south", "s1"): 99}
-
-
-def test_an_event_in_the_future_suppresses_nothing() -> None:
-    """An event long before the last one is sent, too."""
-    kept, last_sent = throttle(throttled_rows([("local", "s1", time, 10) for time in (900, 100, 105, 891)]), {}, {})
-    assert (kept["time"].to_pylist(), last_sent) == ([900, 100, 891], {("local", "s1"): 891})
-
-
-def test_after_a_removal_a_new_period_starts() -> None:
-    """From its offset on, for events of its own node. A removed subscription without letters is cleared."""
-    rows = throttled_rows([("local", "s1", 100 + n, 10) for n in range(4)])
-    before = {("local", "s1"): 95, ("local", "s2"): 50}
-    kept, last_sent = throttle(rows, before, {("local", "s1"): 1, ("local", "s2"): 1, ("local", "s3"): 1})
-    assert kept["offset"].to_pylist() == [2]
-    assert last_sent == {("local", "s1"): 102, ("local", "s2"): None}
-
-
-def test_without_a_period_all_letters_are_kept() -> None:
-    """Among others that have one, and alone."""
-    free, limited = ("local", "s0", 1, None), ("local", "s1", 1, 10)
-    rows = throttled_rows([free, limited, free, limited])
-    assert throttle(rows, {}, {})[0]["offset"].to_pylist() == [0, 1, 2]
-    alone = throttled_rows([free] * 2)
-    assert throttle(alone, {("local", "s0"): 99}, {}) == (alone, {})
-    assert throttle(throttled_rows([]), {}, {}) == (PENDING_SCHEMA.empty_table(), {})
-
-
-_names = st.tuples(st.sampled_from(["local", "south"]), st.sampled_from(["s1", "s2"]))
-_periods = {("local", "s1"): 5, ("local", "s2"): None, ("south", "s1"): 1, ("south", "s2"): 12}
-
-
-@thorough()
-@given(
-    rows=st.lists(st.tuples(_names, st.integers(0, 40)), max_size=20),
-    before=st.dictionaries(_names, st.integers(0, 30)),
-)
-def test_throttling_equals_a_plain_loop(rows: list[tuple[tuple[str, str], int]], before: LastSent) -> None:
-    """Letter by letter, depending on the last one that was kept."""
-    memory, expected = dict(before), []
-    for number, (name, time) in enumerate(rows):
-        every = _periods[name]
-        if every is None or name not in memory or abs(time - memory[name]) >= every:
-            expected.append(number)
-            if every is not None:
-                memory[name] = time
-    kept, changed = throttle(throttled_rows([(*name, time, _periods[name]) for name, time in rows]), before, {})
-    assert kept["offset"].to_pylist() == expected
-    assert {**before, **changed} == memory
 
 
 @given(

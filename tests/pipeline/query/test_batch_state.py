@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,7 +22,6 @@ from worlds import around, drained, event, forwarded, position, removal, subscri
 from roamcast.journal.bodies import RemovalBody
 from roamcast.journal.records import DRAINED, EVENT, FORWARDED, REMOVAL, SUBSCRIPTION, Record, to_batch
 from roamcast.pipeline.letters.dedupe import dedupe_events
-from roamcast.pipeline.letters.numbers import NumberedLetters
 from roamcast.pipeline.query.batch_state import BatchSettings
 from roamcast.pipeline.query.takeover import take_over_state
 from roamcast.pipeline.schemas import SOURCES, SUBSCRIPTIONS
@@ -33,10 +32,10 @@ from roamcast.ranges import Ranges
 Letters = dict[tuple[str, str], list[tuple[int, str, str]]]  # by (office, receiver): (number, event, subscription)
 
 
-def letters_of(numbered: Iterable[NumberedLetters]) -> Letters:
+def letters_of(numbered: Iterable[Mapping[str, pa.Table]]) -> Letters:
     found: Letters = defaultdict(list)
     for one in numbered:
-        for office, letters in one.by_office.items():
+        for office, letters in one.items():
             for row in letters.to_pylist():
                 body = orjson.loads(row["body"])
                 found[office, row["receiver"]].append((row["number"], body["event"]["id"], body["subscription"]))
@@ -117,7 +116,7 @@ def test_a_takeover_keeps_what_is_not_drained(tmp_path: Path) -> None:
     second = new.run(placed([forwarded("car@west", 2)], LINK, 2))
     assert letters_of([second.letters]) == {("north", "ann"): [(2, "car@west:2", "s1")]}
     new.run(placed([drained(4)], "north", 5))
-    assert new.run(placed([forwarded("car@west", 3)], LINK, 3)).letters.by_office == {}
+    assert new.run(placed([forwarded("car@west", 3)], LINK, 3)).letters == {}
 
 
 def test_a_removal_that_is_drained_in_its_batch_has_its_time(tmp_path: Path) -> None:
@@ -169,7 +168,7 @@ def test_a_letter_carries_the_whole_event(tmp_path: Path) -> None:
     """Absent terms and readings are empty ones; times are ISO 8601 in UTC."""
     bare = event("cam", 1)._replace(terms=None, readings=None, time=0)
     numbered = PureStream(tmp_path).run(placed([subscription("s1", "ann", terms=()), bare])).letters
-    assert orjson.loads(numbered.by_office["local"]["body"][0].as_py())["event"] == {
+    assert orjson.loads(numbered["local"]["body"][0].as_py())["event"] == {
         "id": "cam:1", "source": "cam", "seq": 1, "time": "1970-01-01T00:00:00+00:00",
         "x": 0.0, "y": 0.0, "terms": [], "readings": {},
     }  # fmt: skip

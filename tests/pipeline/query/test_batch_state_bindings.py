@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import orjson
-from batches import Placed, PureStream, placed
+from batches import Batch, Placed, PureStream, placed
 from controls import condition
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +19,7 @@ from profiles import thorough
 from roamcast.journal.bodies import BindingBody
 from roamcast.journal.records import BINDING, EVENT, REMOVAL, UNBINDING, Record
 from roamcast.lacl import holds
-from roamcast.pipeline.query.batch_state import BatchResult, BatchSettings
+from roamcast.pipeline.query.batch_state import BatchSettings
 
 Letters = dict[tuple[str, str], list[tuple[str, str]]]  # by (office, receiver): (subscription, event), in order
 
@@ -45,10 +45,10 @@ def remove(id: str, time: int) -> Record:
     return Record(REMOVAL, "ann", id=id, time=time)
 
 
-def letters_of(results: Sequence[BatchResult]) -> Letters:
+def letters_of(results: Sequence[Batch]) -> Letters:
     found: Letters = defaultdict(list)
     for result in results:
-        for office, letters in result.letters.by_office.items():
+        for office, letters in result.letters.items():
             for row in letters.to_pylist():
                 box = found[office, row["receiver"]]
                 assert row["number"] == len(box) + 1
@@ -294,4 +294,4 @@ def test_letters_equal_those_of_the_rules(world: list[tuple[str, Record, str]]) 
         results.append(stream.run(batch))
     assert letters_of(results) == dict(interpreter.letters)
     live = sum(spans[-1].until is None for spans in interpreter.spans.values() if spans)
-    assert results[-1].manifest.counters["bindings"] == live
+    assert results[-1].result.manifest.counters["bindings"] == live

@@ -7,14 +7,14 @@ from typing import Any
 
 import orjson
 import pytest
-from batches import PureStream, placed
+from batches import Batch, PureStream, placed
 
 from roamcast.journal.bodies import BindingBody, SubscriptionBody
 from roamcast.journal.records import BINDING, EVENT, FORWARDED, LAST_KNOWN, SUBSCRIPTION, Record
 from roamcast.journal.wants import begin_want, end_want, want_of_source
 from roamcast.model import Box
 from roamcast.pipeline.letters import dedupe
-from roamcast.pipeline.query.batch_state import BatchResult, BatchSettings
+from roamcast.pipeline.query.batch_state import BatchSettings
 
 LINK = "f" * 32
 QUEUE = f"south@{LINK}"
@@ -36,12 +36,12 @@ def bind(id: str, source: str, time: int, *, initial: bool = False) -> Record:
     return Record(BINDING, source, id=id, time=time, body=BindingBody("ann", initial=initial).to_json())
 
 
-def bodies(result: BatchResult, office: str) -> list[dict[str, Any]]:
-    rows = result.letters.by_office[office].to_pylist() if office in result.letters.by_office else []
+def bodies(result: Batch, office: str) -> list[dict[str, Any]]:
+    rows = result.letters[office].to_pylist() if office in result.letters else []
     return [orjson.loads(row["body"]) for row in rows]
 
 
-def events_of(result: BatchResult, office: str) -> list[str]:
+def events_of(result: Batch, office: str) -> list[str]:
     return [body["event"]["id"] for body in bodies(result, office)]
 
 
@@ -68,7 +68,7 @@ def test_only_wanted_events_are_forwarded(stream: PureStream) -> None:
     rows = placed([event("b4", n, n, x=n % 2 * 5.0, terms=("fire",)) for n in range(8, 14)], "south", 8)
     result = stream.run(rows)
     assert events_of(result, QUEUE) == ["b4:8", "b4:10", "b4:12"]
-    assert result.letters.by_office[QUEUE]["number"].to_pylist() == [1, 2, 3]
+    assert result.letters[QUEUE]["number"].to_pylist() == [1, 2, 3]
 
 
 def test_what_ends_is_not_forwarded_any_more(stream: PureStream) -> None:

@@ -238,7 +238,7 @@ def test_new_keeps_waiting_letters(tmp_path: Path) -> None:
 
 
 def live_rows(pipeline: PipelineFolder) -> list[tuple[str, str, str]]:
-    rows = pipeline.state.parts.read_all(SUBSCRIPTIONS, pipeline.manifest.parts(SUBSCRIPTIONS.name)).to_pylist()
+    rows = pipeline.state.parts.read_all(SUBSCRIPTIONS, pipeline.manifest.parts(SUBSCRIPTIONS)).to_pylist()
     return sorted((row["node"], row["id"], row["subscriber"]) for row in rows)
 
 
@@ -252,12 +252,13 @@ def test_new_takes_over_subscriptions_and_seen_numbers(tmp_path: Path) -> None:
     earlier = work(tmp_path)
     rows = pa.Table.from_pylist([a_row("s1", 1), a_row("s2", 2, gone_in=3)], SUBSCRIPTIONS.schema)
     seen = pa.Table.from_pylist([{"node": "local", "source": "cam", "seen": "1-7"}], SOURCES.schema)
-    tables = {t.name: (earlier.state.parts.write(t, r),) for t, r in ((SUBSCRIPTIONS, rows), (SOURCES, seen))}
+    write = earlier.state.parts.write
+    tables = {"subscriptions": (write(SUBSCRIPTIONS, rows),), "sources/0": (write(SOURCES, seen),)}
     earlier.state.publish(Manifest(earlier.id, 5, tables, {"events": 9, "subscriptions": 1}))
     shutil.rmtree(earlier.checkpoint)
     pipeline = opened(tmp_path, new=True)
     assert live_rows(pipeline) == [("local", "s1", "ann")]
-    assert pipeline.state.parts.read_all(SOURCES, pipeline.manifest.parts(SOURCES.name)) == seen
+    assert pipeline.state.parts.read_all(SOURCES, pipeline.manifest.parts(SOURCES)) == seen
     assert pipeline.manifest.counters == {"subscriptions": 1}
     assert "at most one batch" in pipeline.takeover_note
 
@@ -288,7 +289,7 @@ def test_new_without_a_state_reads_the_registries(tmp_path: Path) -> None:
     sorted((tmp_path / "journal" / "local").glob("*.parquet"))[0].unlink()
     pipeline = opened(tmp_path, new=True)
     assert live_rows(pipeline) == [("local", "s1", "ann"), ("local", "s2", "ann")]
-    rows = pipeline.state.parts.read_all(SUBSCRIPTIONS, pipeline.manifest.parts(SUBSCRIPTIONS.name)).to_pylist()
+    rows = pipeline.state.parts.read_all(SUBSCRIPTIONS, pipeline.manifest.parts(SUBSCRIPTIONS)).to_pylist()
     assert all(row["since"] < 1 and row["terms"] == ["fire"] for row in rows)
     assert "local: offsets 2 to 3" in pipeline.takeover_note
 

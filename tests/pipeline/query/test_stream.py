@@ -23,6 +23,7 @@ from roamcast.errors import CapacityError, CorruptionError, StorageError
 from roamcast.journal.bodies import BindingBody, SubscriptionBody
 from roamcast.journal.records import Record
 from roamcast.lacl import check, parse
+from roamcast.model import Letter
 from roamcast.pipeline.query.identity import open_pipeline
 from roamcast.pipeline.query.stream import PipelineLimits, PipelineQuery
 from roamcast.pipeline.state.manifests import Manifest, StateFolder
@@ -91,7 +92,7 @@ def test_a_region_moves_within_a_batch_and_between(spark: SparkSession, tmp_path
     status = status_of(tmp_path)
     assert status.read_offsets == {"local": 8}
     assert status.metrics["moving_regions"] == 1
-    assert list(status.step_seconds) == ["control", "prepare", "match", "result", "outbox", "commit"]
+    assert list(status.step_seconds) == ["control", "prepare", "job", "result", "outbox", "commit"]
 
 
 def counters(data: Path) -> dict[str, int]:
@@ -180,9 +181,12 @@ def interrupt_once(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
     monkeypatch.setattr(StateFolder, "publish", refusing)
 
 
-def files(data: Path) -> dict[str, bytes]:
-    """The files in the outbox of the office."""
-    return {path.name: path.read_bytes() for path in Outbox(data / "outbox").waiting("local")}
+def files(data: Path) -> dict[str, list[Letter]]:
+    """The batches in the outbox of the office. There are no other letter files than theirs."""
+    outbox = Outbox(data / "outbox")
+    named = [name for path in outbox.waiting("local") for name, _ in orjson.loads(path.read_bytes())["files"]]
+    assert sorted(named) == sorted(path.name for path in (data / "outbox" / "local" / "letters").iterdir())
+    return {path.name: outbox.read(path) for path in outbox.waiting("local")}
 
 
 def test_a_repeated_batch_changes_nothing(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -307,18 +311,44 @@ def test_a_batch_without_status_is_committed(
 def test_a_batch_waits_for_the_disk(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is repeated until the disk accepts it; its letters are sent once."""
     refusals = iter([StorageError("the disk is full")] * 2)
-    put = Outbox.put
+    commit = Outbox.commit
 
     def full_at_first(*arguments: Any) -> None:
         if refusal := next(refusals, None):
             raise refusal
-        put(*arguments)
+        commit(*arguments)
 
-    monkeypatch.setattr(Outbox, "put", full_at_first)
+    monkeypatch.setattr(Outbox, "commit", full_at_first)
     monkeypatch.setattr("roamcast.pipeline.query.stream._DISK_PAUSE_S", 0.01)
     journal(tmp_path, [subscription("s1", "ann")], [event("cam", 1)])
     run(spark, tmp_path)
     assert next(refusals, None) is None
+    assert letters(tmp_path) == [("ann", 1, "s1", "cam:1")]
+
+
+def test_a_batch_waits_for_the_disk_of_its_tasks(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tasks write letters. If one cannot, the whole batch is repeated."""
+    obstacle = tmp_path / "outbox" / "local" / "letters"
+    obstacle.parent.mkdir(parents=True)
+    obstacle.write_text("not a folder")
+    warnings: list[str] = []
+
+    class RemoveObstacle(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            warnings.append(record.getMessage())
+            obstacle.unlink(missing_ok=True)
+
+    handler, logger = RemoveObstacle(), logging.getLogger("roamcast.pipeline.query.stream")
+    monkeypatch.setattr("roamcast.pipeline.query.stream._DISK_PAUSE_S", 0.01)
+    logger.addHandler(handler)
+    try:
+        journal(tmp_path, [subscription("s1", "ann"), event("cam", 1)])
+        run(spark, tmp_path)
+    finally:
+        logger.removeHandler(handler)
+    assert "waits for the disk" in warnings[0]
     assert letters(tmp_path) == [("ann", 1, "s1", "cam:1")]
 
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import orjson
 import pytest
-from batches import PureStream, placed
+from batches import Batch, PureStream, placed
 from pyspark.sql import SparkSession
 from worlds import journal, letters, run, town
 
 from roamcast.deliver.outbox import Outbox
 from roamcast.match.partitioners.categories import CategoryParameters, Distribution
-from roamcast.pipeline.query.batch_state import BatchResult, BatchSettings
+from roamcast.pipeline.query.batch_state import BatchSettings
 from roamcast.pipeline.query.stream import PipelineLimits
 from roamcast.pipeline.state.manifests import StateFolder
 from roamcast.pipeline.state.partitioning import PartitionerName, PartitioningSettings
@@ -20,9 +20,9 @@ from roamcast.pipeline.state.partitioning import PartitionerName, PartitioningSe
 pytestmark = pytest.mark.spark
 
 
-def letters_of(result: BatchResult) -> list[tuple[str, int, str, str]]:
+def letters_of(result: Batch) -> list[tuple[str, int, str, str]]:
     """As `worlds.letters` shows them."""
-    rows = [row for table in result.letters.by_office.values() for row in table.to_pylist()]
+    rows = [row for table in result.letters.values() for row in table.to_pylist()]
     bodies = [orjson.loads(row["body"]) for row in rows]
     return [
         (row["receiver"], row["number"], body["subscription"], body["event"]["id"])

@@ -176,7 +176,10 @@ def test_an_unusable_row_in_a_registry_is_corruption(tmp_path: Path) -> None:
 def state_with(folder: Path, rows: dict[StateTable, list[dict[str, Any]]]) -> StateFolder:
     state = StateFolder(folder)
     state.create("pipe", {})
-    tables = {t.name: (state.parts.write(t, pa.Table.from_pylist(r, t.schema)),) for t, r in rows.items()}
+    tables = {
+        (f"{t.name}/0" if t.shard_by else t.name): (state.parts.write(t, pa.Table.from_pylist(r, t.schema)),)
+        for t, r in rows.items()
+    }
     state.publish(Manifest("pipe", 3, tables))
     return state
 
@@ -191,7 +194,7 @@ STATE: dict[StateTable, list[dict[str, Any]]] = {
         {"node": "n", "since": 4, "id": "b2", "source": "cam", "begin": 7, "until": 6, "end": 9},
     ],
     SOURCES: [{"node": "n", "source": "cam", "seen": "1-7", "time": 7, "event": "{}"}],
-    LAST_SENT: [{"node": "n", "id": "b1", "last": 70}],
+    LAST_SENT: [{"node": "n", "id": "b1", "receiver": "ann", "last": 70}],
     RECEIVERS: [{"office": "n", "receiver": "ann", "last": 4}],
 }
 
@@ -238,7 +241,7 @@ def test_an_incomplete_state_is_not_taken_over(tmp_path: Path, loss: str) -> Non
         state = state_with(folder, STATE)
         manifest = state.newest()
         assert manifest is not None
-        part = state.parts.folder / manifest.parts(SUBSCRIPTIONS.name)[0].name
+        part = state.parts.folder / manifest.parts(SUBSCRIPTIONS)[0].name
         for path in {"manifests": list(folder.glob("*.json")), "a part": [part]}.get(loss, []):
             path.unlink()
         if loss == "a manifest damaged":

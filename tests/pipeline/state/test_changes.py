@@ -197,7 +197,7 @@ def test_a_removal_ends_all_bindings_for_good() -> None:
     changes = change(placed([Record(REMOVAL, "ann", id="x", time=40)], first=9), (), known)
     assert binding_spans(changes) == [("x", "cam", 1, 2, 10, 20), ("x", "car", 3, 9, 30, 40)]
     assert changes.bindings["final"].to_pylist() == [True, True]
-    assert (changes.binding_growth, changes.removed) == (-1, {("local", "x"): 9})
+    assert (changes.binding_growth, changes.removed) == (-1, {("local", "x", "ann"): 9})
 
 
 def test_a_removal_counts_although_a_remote_clock_is_ahead() -> None:
@@ -205,7 +205,7 @@ def test_a_removal_counts_although_a_remote_clock_is_ahead() -> None:
     known = binding_rows(bind("x", "cam@south", 50), unbind("x", "cam@south", 60))
     changes = change(placed([Record(REMOVAL, "ann", id="x", time=40)], first=9), (), known)
     assert changes.bindings["final"].to_pylist() == [False]
-    assert changes.removed == {("local", "x"): 9}
+    assert changes.removed == {("local", "x", "ann"): 9}
 
 
 def test_initial_bindings_are_reported() -> None:

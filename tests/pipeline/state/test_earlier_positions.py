@@ -39,7 +39,7 @@ class Host:
         """A batch of forwarded events, by place and time; returns the times of those that make letters."""
         records = [forwarded("car@west", time, x) for x, time in events]
         result = self.stream.run(self._placed(LINK, records))
-        rows = result.letters.by_office["local"].to_pylist() if "local" in result.letters.by_office else []
+        rows = result.letters["local"].to_pylist() if "local" in result.letters else []
         letters = [orjson.loads(row["body"]) for row in rows]
         return [letter["event"]["seq"] for letter in letters if letter["subscription"] == subscription]
 
@@ -103,7 +103,7 @@ def test_earlier_positions_count_until_links_are_drained(tmp_path: Path) -> None
     host.run(drained(2))
     assert host.kept == 2
     rows = placed([drained(3)], "local", 6) + placed([forwarded("car@west", 5, A)], LINK, 50)
-    assert host.stream.run(rows).letters.by_office["local"].num_rows == 1
+    assert host.stream.run(rows).letters["local"].num_rows == 1
     assert host.kept == 2
     assert host.everywhere() == {"B": [1, 9, 10, 15, 19, 20], "C": [100]}
     host.run(drained(4))
@@ -222,7 +222,7 @@ def test_many_moves_equal_brute_force(tmp_path: Path) -> None:
                 for who in people
             )
         result = host.stream.run(host._placed(LINK, events))
-        found += sum(letters.num_rows for letters in result.letters.by_office.values())
+        found += sum(letters.num_rows for letters in result.letters.values())
         assert found == right
         through = host.offsets["local"] - int(rng.integers(60))
         host.run(drained(through))

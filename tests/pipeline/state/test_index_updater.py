@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from batches import Placed, PureStream, control, match_rows, placed
+from batches import Batch, Placed, PureStream, control, match_rows, placed
 from hypothesis import given
 from hypothesis import strategies as st
 from profiles import brief
@@ -19,7 +19,7 @@ from worlds import around, event, position, removal, subscription
 from roamcast.errors import CorruptionError
 from roamcast.journal.records import Record
 from roamcast.match.partitioners.hilbert import curve_keys_of_rows
-from roamcast.pipeline.query.batch_state import BatchResult, BatchSettings
+from roamcast.pipeline.query.batch_state import BatchSettings
 from roamcast.pipeline.schemas import SUBSCRIPTIONS
 from roamcast.pipeline.state.index_state import Shard, ShardedIndex, choose_shard_count
 from roamcast.pipeline.state.lookups import TableLookup
@@ -38,8 +38,8 @@ def policy_of(stream: PureStream) -> CurvePolicy:
     return CurvePolicy(len(sharded.shards), CURVE, sharded.partitioning.values)
 
 
-def letters(result: BatchResult) -> dict[str, list[dict[str, Any]]]:
-    return {office: rows.to_pylist() for office, rows in result.letters.by_office.items()}
+def letters(result: Batch) -> dict[str, list[dict[str, Any]]]:
+    return {office: rows.to_pylist() for office, rows in result.letters.items()}
 
 
 def subscriptions(count: int) -> list[Record]:

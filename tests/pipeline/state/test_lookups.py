@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roamcast.errors import CorruptionError
-from roamcast.pipeline.schemas import BINDINGS, LAST_SENT, SUBSCRIPTIONS
+from roamcast.pipeline.schemas import BINDINGS, RECEIVERS, SUBSCRIPTIONS
 from roamcast.pipeline.state.lookups import EndLimits, TableLookup
 from roamcast.pipeline.state.parts import Part, PartFolder
 
@@ -87,7 +87,7 @@ def test_finding_equals_reading_all_and_filtering(collide: bool, pushes: list[Pu
     """For keys that exist, do not exist or are repeated; also if all hashes collide."""
     with tempfile.TemporaryDirectory() as path, pytest.MonkeyPatch.context() as patch:
         if collide:
-            patch.setattr("roamcast.pipeline.state.lookups._hash_rows", hash_to_zero)
+            patch.setattr("roamcast.pipeline.state.lookups.hash_rows", hash_to_zero)
         folder = PartFolder(Path(path))
         stack = stack_of(folder, pushes)
         rows = folder.read_all(BINDINGS, stack).to_pylist()
@@ -131,10 +131,10 @@ def test_row_numbers_are_the_same_in_every_process(tmp_path: Path) -> None:
 def test_columns_are_compared_one_by_one(tmp_path: Path) -> None:
     """Keys that are equal when concatenated are different."""
     names = [("a", "bc"), ("ab", "c"), ("", "abc"), ("abc", "")]
-    rows = [{"node": node, "id": id, "last": number} for number, (node, id) in enumerate(names)]
-    part = PartFolder(tmp_path).write(LAST_SENT, pa.Table.from_pylist(rows, LAST_SENT.schema))
-    lookup = TableLookup(tmp_path, LAST_SENT.name, (part,))
-    found = lookup.find(LAST_SENT.keys, [pa.array([name[i] for name in names], pa.string()) for i in range(2)])
+    rows = [{"office": office, "receiver": receiver, "last": n} for n, (office, receiver) in enumerate(names)]
+    part = PartFolder(tmp_path).write(RECEIVERS, pa.Table.from_pylist(rows, RECEIVERS.schema))
+    lookup = TableLookup(tmp_path, RECEIVERS.name, (part,))
+    found = lookup.find(RECEIVERS.keys, [pa.array([name[i] for name in names], pa.string()) for i in range(2)])
     assert lookup.take(found.row, ("last",)).to_pydict() == {"last": [0, 1, 2, 3]}
 
 
@@ -200,7 +200,7 @@ def test_handles_are_found_without_an_index(pushes: list[dict[int, int | None]],
         raise AssertionError("hashed")
 
     with tempfile.TemporaryDirectory() as path, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("roamcast.pipeline.state.lookups._hash_rows", unused)
+        patch.setattr("roamcast.pipeline.state.lookups.hash_rows", unused)
         lookup = subscriptions(PartFolder(Path(path)), pushes)
         found = lookup.find(("handle",), [pa.array(handles, pa.int64())])
         rows = lookup.take(found.row, ("handle", "until")).to_pylist()

@@ -31,7 +31,7 @@ def part(state: StateFolder, last: int) -> Part:
 
 def publish(state: StateFolder, batch: int) -> Manifest:
     """Publish batch N with one part."""
-    manifest = Manifest("pipe", batch, {"receivers": (part(state, batch),)}, {"letters": batch})
+    manifest = Manifest("pipe", batch, {"receivers/0": (part(state, batch),)}, {"letters": batch})
     state.publish(manifest)
     return manifest
 
@@ -62,7 +62,7 @@ def test_the_last_two_states_are_kept(state: StateFolder) -> None:
     """Older manifests and their parts are deleted."""
     manifests = [publish(state, batch) for batch in range(4)]
     assert {path.name for path in state.folder.glob("*.json")} == {"2.json", "3.json"}
-    assert part_names(state) == {manifest.parts("receivers")[0].name for manifest in manifests[2:]}
+    assert part_names(state) == {manifest.parts(RECEIVERS)[0].name for manifest in manifests[2:]}
 
 
 def test_a_part_of_either_state_stays(state: StateFolder) -> None:
@@ -70,7 +70,7 @@ def test_a_part_of_either_state_stays(state: StateFolder) -> None:
     first = publish(state, 0)
     state.publish(replace(first, batch=1))
     state.publish(replace(first, batch=2))
-    assert part_names(state) == {first.parts("receivers")[0].name}
+    assert part_names(state) == {first.parts(RECEIVERS)[0].name}
 
 
 def test_publishing_again_changes_nothing(state: StateFolder) -> None:
@@ -98,7 +98,7 @@ def test_leftovers_of_a_crash_are_deleted(state: StateFolder) -> None:
     (state.folder / "1.json.tmp").write_bytes(b'{"format"')
     after = publish(state, 1)
     assert orphan.name not in part_names(state)
-    assert part_names(state) == {m.parts("receivers")[0].name for m in (before, after)}
+    assert part_names(state) == {m.parts(RECEIVERS)[0].name for m in (before, after)}
     assert not list(state.folder.glob("*.tmp"))
 
 
@@ -117,7 +117,7 @@ def checked(content: dict[str, Any]) -> bytes:
 INDEX = {"stack": [], "removed": [], "leaving": [], "next_handle": 0, "sharded": None}
 SHARDED = {"shards": [], "cuts": {"at": []}, "secret": "", "routes": [], "stale": 0, "planned": None}
 GOOD = {
-    "format": "roamcast-state/11", "pipeline": "pipe", "batch": 3, "tables": {}, "counters": {},
+    "format": "roamcast-state/12", "pipeline": "pipe", "batch": 3, "shards": 1, "tables": {}, "counters": {},
     "moving_regions": [], "index": INDEX,
 }  # fmt: skip
 
@@ -163,6 +163,6 @@ def test_a_damaged_old_manifest_does_not_matter(state: StateFolder) -> None:
     (state.folder / "1.json").write_bytes(b"{")
     manifests.append(publish(state, 2))
     assert state.newest() == manifests[2]
-    assert part_names(state) == {manifest.parts("receivers")[0].name for manifest in manifests}
+    assert part_names(state) == {manifest.parts(RECEIVERS)[0].name for manifest in manifests}
     manifests += [publish(state, 3), publish(state, 4)]
-    assert part_names(state) == {manifest.parts("receivers")[0].name for manifest in manifests[3:]}
+    assert part_names(state) == {manifest.parts(RECEIVERS)[0].name for manifest in manifests[3:]}

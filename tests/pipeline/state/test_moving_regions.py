@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import orjson
 import pytest
-from batches import Placed, PureStream, placed
+from batches import Batch, Placed, PureStream, placed
 from controls import condition
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,7 +25,7 @@ from roamcast.journal.bodies import PositionBody, RemovalBody, SubscriptionBody
 from roamcast.journal.records import DRAINED, EVENT, FORWARDED, POSITION, REMOVAL, SUBSCRIPTION, Record
 from roamcast.match.index import earlier_positions
 from roamcast.model import BEFORE_ALL, NO_END
-from roamcast.pipeline.query.batch_state import BatchResult, BatchSettings
+from roamcast.pipeline.query.batch_state import BatchSettings
 from roamcast.pipeline.query.takeover import take_over_state
 from roamcast.pipeline.state.manifests import StateFolder
 from roamcast.pipeline.state.partitioning import PARTITIONERS, PartitioningSettings
@@ -34,10 +34,10 @@ from roamcast.space import SPACES
 Letters = dict[tuple[str, str], list[tuple[str, str]]]  # by (office, receiver): (subscription, event), in order
 
 
-def letters_of(results: Sequence[BatchResult]) -> Letters:
+def letters_of(results: Sequence[Batch]) -> Letters:
     found: Letters = defaultdict(list)
     for result in results:
-        for office, letters in result.letters.by_office.items():
+        for office, letters in result.letters.items():
             for row in letters.to_pylist():
                 body = orjson.loads(row["body"])
                 found[office, row["receiver"]].append((body["subscription"], body["event"]["id"]))
@@ -85,7 +85,7 @@ def test_the_letter_says_around_whom(tmp_path: Path) -> None:
     body = SubscriptionBody(None, ("fire",), on=condition("@level > 1"), space="planar", moving_radius=500.0)
     record = around("s", "ann")._replace(body=body.to_json())
     result = PureStream(tmp_path).run(placed([record, position("ann", 0), event("cam", 1, x=400)]))
-    (letter,) = result.letters.by_office["local"]["body"].to_pylist()
+    (letter,) = result.letters["local"]["body"].to_pylist()
     assert orjson.loads(letter)["why"] == 'within 500 m of ann, has "fire", @level > 1'
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from batches import Placed, PureStream, control, match_rows, placed
+from batches import Batch, Placed, PureStream, placed
 from hypothesis import given
 from hypothesis import strategies as st
 from profiles import brief
@@ -19,7 +19,7 @@ from worlds import around, drained, event, forwarded, position, removal, subscri
 from roamcast.journal.records import Record
 from roamcast.match.index.rows import concatenate_rows, select_rows
 from roamcast.match.partitioners.categories import CategoryParameters, Distribution
-from roamcast.pipeline.query.batch_state import BatchResult, BatchSettings
+from roamcast.pipeline.query.batch_state import BatchSettings
 from roamcast.pipeline.schemas import CATEGORIES, MEMBERS
 from roamcast.pipeline.state.category_policy import CategoryPolicy
 from roamcast.pipeline.state.index_state import ShardedIndex
@@ -43,10 +43,10 @@ def settings(
     return BatchSettings(workers=workers, rebalance_events=every, partitioning=partitioning)
 
 
-def letters(result: BatchResult) -> dict[str, Any]:
+def letters(batch: Batch) -> dict[str, Any]:
     """The letters, and the number of matches: a pair that is found twice makes one letter."""
-    found = {office: rows.to_pylist() for office, rows in result.letters.by_office.items()}
-    return {"letters": found, "matches": result.matches}
+    found = {office: rows.to_pylist() for office, rows in batch.letters.items()}
+    return {"letters": found, "matches": batch.result.matches}
 
 
 def shards_of(stream: PureStream) -> ShardedIndex:
@@ -110,8 +110,7 @@ def test_any_history_gives_the_letters_of_the_whole_index(
             if data.draw(st.booleans()):
                 unlucky.restart()
             if data.draw(st.booleans()):
-                prepared = unlucky.state.prepare(control(rows), unlucky.state.manifest.batch + 1)
-                unlucky.state.compute_result(prepared, match_rows(prepared.context, rows))
+                unlucky.attempt(rows)
             assert letters(unlucky.run(rows)) == expected
             assert decisions(unlucky) == decisions(steady)
 
@@ -164,9 +163,9 @@ def test_comparing_one_by_one_gives_the_letters_of_the_whole_index(
     for rows in batches([town(seed, 60, 60 * seed) for seed in range(2)]):
         result = shared.run(rows)
         assert letters(result) == letters(whole.run(rows))
-        compared, matches = compared + result.postings_scanned, matches + result.matches
-        assert result.load.of_shards.checks.sum() == result.postings_scanned
-        assert result.load.of_shards.messages.sum() * len(holders(shared)) >= result.postings_scanned
+        compared, matches = compared + result.result.postings_scanned, matches + result.result.matches
+        assert result.result.load.of_shards.checks.sum() == result.result.postings_scanned
+        assert result.result.load.of_shards.messages.sum() * len(holders(shared)) >= result.result.postings_scanned
     assert compared > matches > 0
 
 
@@ -178,8 +177,7 @@ def test_a_repeated_batch_decides_the_same(tmp_path: Path, partitioner: Partitio
         steady.run(rows)
         if number % 2:
             unlucky.restart()
-        prepared = unlucky.state.prepare(control(rows), number)
-        unlucky.state.compute_result(prepared, match_rows(prepared.context, rows))
+        unlucky.attempt(rows)
         unlucky.run(rows[::-1])
         assert decisions(unlucky) == decisions(steady)
 
@@ -188,7 +186,7 @@ def test_restored_categories_are_those_that_were_kept(tmp_path: Path) -> None:
     """With the current boxes of moving regions, and the window of correlation."""
     stream = PureStream(tmp_path, settings("drtcluster", every=20))
     for rows in batches([town(seed, 60, 60 * seed) for seed in range(8)]):
-        kept = stream.run(rows).policy
+        kept = stream.run(rows).result.policy
         assert isinstance(kept, CategoryPolicy)
         sharded = shards_of(stream)
         held = [stream.folder.index.rows(shard.stack) for shard in sharded.shards]

@@ -223,7 +223,7 @@ def test_a_damaged_part_is_never_used(folder: PartFolder, fault: str) -> None:
 def test_a_part_of_another_table_is_refused(folder: PartFolder) -> None:
     """A part names its table."""
     part = folder.write(RECEIVERS, numbers({("o", "ann"): 1}))
-    with pytest.raises(CorruptionError, match="not a roamcast-part/7 part of sources"):
+    with pytest.raises(CorruptionError, match="not a roamcast-part/8 part of sources"):
         folder.read(SOURCES, part)
 
 

@@ -6,12 +6,16 @@ from collections.abc import Callable
 
 import pytest
 
-from roamcast.deliver.mailbox import START, FiledLetter, LetterKey, Mailbox, plan_filing
+from roamcast.deliver.filing import plan_filing
 from roamcast.deliver.port import (
+    START,
     Arriving,
     Bookkeeping,
+    FiledLetter,
     LastKnownOffice,
     Leaving,
+    LetterKey,
+    Mailbox,
     MailboxLoad,
     OfficeStore,
     PendingClaim,

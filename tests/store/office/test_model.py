@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from roamcast.deliver.chunks import count_items, cut_chunk
-from roamcast.deliver.mailbox import FiledLetter, LetterKey, plan_filing
-from roamcast.deliver.port import LastKnownOffice, Leaving, OfficeStore, PendingClaim, Tenure
+from roamcast.deliver.filing import plan_filing
+from roamcast.deliver.port import FiledLetter, LastKnownOffice, Leaving, LetterKey, OfficeStore, PendingClaim, Tenure
 from roamcast.lab.models.office_store import MemoryOfficeStore
 from roamcast.model import Letter
 from roamcast.store.office.sql import open_office

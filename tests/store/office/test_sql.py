@@ -10,17 +10,28 @@ from typing import Any
 
 import pytest
 
-from roamcast.deliver.mailbox import START, FiledLetter, LetterKey, plan_filing
+from roamcast.deliver.filing import plan_filing
 from roamcast.deliver.messages import MailboxChunk
 from roamcast.deliver.office import Office
-from roamcast.deliver.port import Arriving, Bookkeeping, LastKnownOffice, Leaving, MailboxLoad, PendingClaim, Tenure
+from roamcast.deliver.port import (
+    START,
+    Arriving,
+    Bookkeeping,
+    FiledLetter,
+    LastKnownOffice,
+    Leaving,
+    LetterKey,
+    MailboxLoad,
+    PendingClaim,
+    Tenure,
+)
 from roamcast.deliver.requests import Arrive, Register, SendLetter
 from roamcast.errors import ConflictError, CorruptionError, InputError, StorageError
 from roamcast.model import Letter
 from roamcast.ranges import Ranges
 from roamcast.store.location import REGISTRY_FILE
 from roamcast.store.office import accounts as office_accounts
-from roamcast.store.office import letters as office_letters
+from roamcast.store.office import sql as office_sql
 from roamcast.store.office.sql import SqlOfficeStore, open_office
 from roamcast.store.registry.sql import open_registry
 
@@ -127,8 +138,8 @@ def test_deleted_letters_are_swept_and_live_ones_stay(
     reopen: Callable[[], SqlOfficeStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There are never many more deleted letters than live ones."""
-    monkeypatch.setattr(office_letters, "_SLACK", 20)
-    monkeypatch.setattr(office_letters, "_SWEEP_ROWS", 10)
+    monkeypatch.setattr(office_sql, "_SLACK", 20)
+    monkeypatch.setattr(office_sql, "_SWEEP_ROWS", 10)
     store = reopen()
     receivers = ["a", "b", "c"]
     for number in range(1, 101):
@@ -199,7 +210,7 @@ def record(store: SqlOfficeStore, statements: dict[str, Any]) -> None:
 
 def test_every_query_uses_an_index(tmp_path: Path, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """None reads other mailboxes, sorts, or scans all held-back letters."""
-    monkeypatch.setattr(office_letters, "_SLACK", -1)
+    monkeypatch.setattr(office_sql, "_SLACK", -1)
     statements: dict[str, Any] = {}
     store = open_office(tmp_path, "north")
     deliver(store, letters(2))

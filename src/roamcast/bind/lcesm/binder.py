@@ -9,17 +9,18 @@ from typing import Final
 import numpy.typing as npt
 
 from roamcast.bind.lcesm.binding_manager import BindingManager
-from roamcast.bind.lcesm.effects import EffectLog, PreviousBindings, restore_effects
 from roamcast.bind.lcesm.entities import NO_MOVES, BinderEntity, EntityKind, EntityMoves, EntityTable, NewEntities
 from roamcast.bind.lcesm.location_listener import LocationListener
 from roamcast.bind.lcesm.messages import (
     Attributes,
     Bound,
     Effect,
+    EffectLog,
     EntityMoved,
     EntityRegistered,
     Message,
     PositionForgotten,
+    PreviousBindings,
     SourceChanged,
     SourceMessage,
     SourceRegistered,
@@ -30,6 +31,7 @@ from roamcast.bind.lcesm.messages import (
     SubscriberRegistered,
     SubscriberRemoved,
     Unsubscribed,
+    restore_effects,
     same_attributes,
 )
 from roamcast.bind.lcesm.requirements import RequirementManager

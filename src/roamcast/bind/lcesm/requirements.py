@@ -12,10 +12,9 @@ from enum import StrEnum
 from typing import Final
 
 from roamcast.bind.lcesm.binding_manager import Agent, BindingManager, SourceChange
-from roamcast.bind.lcesm.effects import EffectLog
 from roamcast.bind.lcesm.entities import EntityTable
 from roamcast.bind.lcesm.location_listener import LocationEvent, LocationListener
-from roamcast.bind.lcesm.messages import Subscribed, SubscriptionState
+from roamcast.bind.lcesm.messages import EffectLog, Subscribed, SubscriptionState
 from roamcast.errors import ConflictError, NotFoundError
 from roamcast.lacl import Query, holds, plan_of
 from roamcast.lacl.syntax import Inside, Region, leaves

@@ -15,8 +15,7 @@ from typing import Any
 
 from roamcast.durable import write_atomic
 from roamcast.journal.reader import JournalFolder
-from roamcast.journal.records import EVENT, Record, to_batch
-from roamcast.journal.segments import encode
+from roamcast.journal.records import EVENT, Record, encode, to_batch
 from roamcast.journal.writer import FileJournal
 
 __all__ = ["bench_journal"]

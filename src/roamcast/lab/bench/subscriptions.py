@@ -40,7 +40,8 @@ _TERMS: Final = 20_000
 
 
 def bench_subscriptions(count: int, singles: int, entities: int, say: Say) -> dict[str, Any]:
-    """Load `count` subscriptions in bulk while others move, then add `singles` one by one over 32 connections.
+    """Load `count` subscriptions in bulk while others move, then add `singles` one by one over 32 connections,
+    and as many again as LACL texts.
 
     There are `entities` sources and as many subscribers, which are registered before. `say` gets what is being done.
     """
@@ -67,8 +68,9 @@ def bench_subscriptions(count: int, singles: int, entities: int, say: Say) -> di
                 figures["bulk_per_s"] = round(count / figures["in_force_s"])
                 figures["sqlite_over_bulk"] = round(figures["sqlite_s"] / figures["acknowledged_s"], 3)
                 say(f"in force after {figures['in_force_s']} s; moves: 99 % in {figures['move_p99_ms']} ms")
-                figures |= _add_singles(domain, token, singles)
-                say(f"single ones: {figures['single_per_s']:,} a second")
+                figures |= _add_singles(domain.url, token, singles, "single", _single)
+                figures |= _add_singles(domain.url, token, singles, "single_lacl", _single_lacl)
+                say(f"single ones: {figures['single_per_s']:,} a second, as LACL {figures['single_lacl_per_s']:,}")
                 figures["node_mb"], figures["pipeline_driver_mb"] = node.rss_mb, running.rss_mb
             node.stop()
             begun = time.perf_counter()
@@ -173,16 +175,28 @@ def _expect_letter(domain: Domain, token: str, row: dict[str, Any]) -> None:
         )
 
 
-def _add_singles(domain: Domain, token: str, count: int, prefix: str = "single") -> dict[str, Any]:
+def _single(number: int) -> dict[str, Any]:
+    x, y = number / 1_000 % 170, number / 700 % 80
+    return {"box": [x, y, x + 1, y + 1], "terms": [f"t{number % _TERMS}"]}
+
+
+def _single_lacl(number: int) -> dict[str, Any]:
+    """The same events; no two texts are equal."""
+    box, (term,) = _single(number).values()
+    return {"lacl": f"Select all() Where &location in box({', '.join(map(str, box))}) and &terms has ({term})"}
+
+
+def _add_singles(
+    url: str, token: str, count: int, name: str, subscription: Callable[[int], dict[str, Any]]
+) -> dict[str, Any]:
     latencies: list[float] = []
     headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
-    box = [0, 0, 1, 1]
 
     def add(numbers: Sequence[int]) -> None:
-        connection = HTTPConnection(domain.url.removeprefix("http://"), timeout=60.0)
+        connection = HTTPConnection(url.removeprefix("http://"), timeout=60.0)
         with closing(connection):
             for number in numbers:
-                body = orjson.dumps({"id": f"{prefix}{number}", "box": box, "terms": ["t1"]})
+                body = orjson.dumps({"id": f"{name}-{number}", **subscription(number)})
                 begun = time.perf_counter()
                 connection.request("POST", "/v1/subscriptions", body, headers)
                 response = connection.getresponse()
@@ -196,7 +210,7 @@ def _add_singles(domain: Domain, token: str, count: int, prefix: str = "single")
         list(pool.map(add, [range(first, count, _CONNECTIONS) for first in range(_CONNECTIONS)]))
         seconds = time.perf_counter() - begun
     return {
-        "single_per_s": round(count / seconds),
-        "single_p50_ms": round(float(np.percentile(latencies, 50)) * 1000, 1),
-        "single_p99_ms": round(float(np.percentile(latencies, 99)) * 1000, 1),
+        f"{name}_per_s": round(count / seconds),
+        f"{name}_p50_ms": round(float(np.percentile(latencies, 50)) * 1000, 1),
+        f"{name}_p99_ms": round(float(np.percentile(latencies, 99)) * 1000, 1),
     }

@@ -8,8 +8,22 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from roamcast.deliver.chunks import merge_chunk
-from roamcast.deliver.mailbox import FiledLetter, FilingPlan, LetterKey, Mailbox, is_expired, key_of, take_fitting
-from roamcast.deliver.port import Bookkeeping, LastKnownOffice, MailboxLoad, PendingClaim, PendingWork, Tenure, WorkKind
+from roamcast.deliver.port import (
+    Bookkeeping,
+    FiledLetter,
+    FilingPlan,
+    LastKnownOffice,
+    LetterKey,
+    Mailbox,
+    MailboxLoad,
+    PendingClaim,
+    PendingWork,
+    Tenure,
+    WorkKind,
+    is_expired,
+    key_of,
+    take_fitting,
+)
 from roamcast.model import Letter
 from roamcast.ranges import Ranges
 

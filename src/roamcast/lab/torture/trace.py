@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass
 
-from roamcast.deliver.mailbox import FiledLetter, LetterKey
 from roamcast.deliver.messages import WorkDue
-from roamcast.deliver.port import Bookkeeping
+from roamcast.deliver.port import Bookkeeping, FiledLetter, LetterKey
 from roamcast.deliver.requests import SendLetter
 from roamcast.model import Letter
 

@@ -42,11 +42,6 @@ class EntityCache:
         id = self._by_token.get(token_hash)
         return None if id is None else self.find(id)
 
-    def gateway_of(self, source: str) -> str | None:
-        """The gateway that a source belongs to; None without one, also for an unknown source."""
-        entity = self.find(source)
-        return None if entity is None else entity.gateway
-
     def sources_of(self, gateway: str) -> list[str]:
         """The ids of the sources that belong to this gateway, in any order."""
         return list(self._by_gateway.get(gateway, ()))

@@ -7,7 +7,9 @@ from concurrent.futures import Future
 
 from roamcast.bind.lcesm.messages import SourceRegistered, SourceRemoved
 from roamcast.errors import ConflictError
+from roamcast.node.callers import Caller
 from roamcast.node.control.request_group import Outcome, RequestGroup
+from roamcast.node.control.rights import checked
 from roamcast.node.control.writer import ControlWriter
 from roamcast.store.registry.port import check_id, entity_exists
 from roamcast.store.registry.values import Entity, EntityAdded, EntityRemoved
@@ -22,24 +24,27 @@ class GatewayRequests:
         self._control = control
 
     def register_sources(
-        self, gateway: str, sources: Sequence[Entity], *, all_or_none: bool = False
+        self, gateway: Caller, sources: Sequence[Entity], *, all_or_none: bool = False
     ) -> Future[list[Outcome]]:
         """Register sources that belong to a gateway. For each whether it is new, or the error.
 
         One that the gateway has already stays as it is. With `all_or_none` the first error is raised, and none is
-        registered.
+        registered. Raises AuthenticationError if the gateway has been removed.
         """
         return self._control.submit(
-            lambda group: _register(group, gateway, sources, all_or_none=all_or_none), entities=len(sources)
+            checked(lambda group: _register(group, gateway.id, sources, all_or_none=all_or_none), gateway),
+            entities=len(sources),
         )
 
-    def remove_sources(self, gateway: str, ids: Sequence[str]) -> Future[list[str]]:
-        """Remove those of these sources that belong to the gateway; returns their ids."""
-        return self._control.submit(lambda group: _remove(group, gateway, ids), entities=len(ids))
+    def remove_sources(self, gateway: Caller, ids: Sequence[str]) -> Future[list[str]]:
+        """Remove those of these sources that belong to the gateway; returns their ids.
+
+        Raises AuthenticationError if the gateway has been removed.
+        """
+        return self._control.submit(checked(lambda group: _remove(group, gateway.id, ids), gateway), entities=len(ids))
 
 
 def _register(group: RequestGroup, gateway: str, sources: Sequence[Entity], *, all_or_none: bool) -> list[Outcome]:
-    group.get(gateway)
     former_kinds = group.retired([source.id for source in sources])
     new: dict[str, Entity] = {}
     outcomes: list[Outcome] = []

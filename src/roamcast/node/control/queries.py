@@ -14,6 +14,7 @@ from roamcast.errors import CorruptionError, InputError
 from roamcast.journal.bodies import SubscriptionBody, box_body
 from roamcast.lacl import MAX_BYTES, LaclError, Plan, Query, check, parse, plan_of, to_text
 from roamcast.lacl.errors import SpanError
+from roamcast.lacl.plain import read_plain
 from roamcast.lacl.printing import quoted, region_text
 from roamcast.lacl.syntax import BoxRegion, Condition, Has, Inside, RangLoc, Text, Within, leaves
 from roamcast.model import Box, Subscription
@@ -133,6 +134,20 @@ class Queries:
             checked.has_moving_region,
             checked if checked.has_lifecycle else None,
         )
+
+    def accept_plain(self, text: str) -> AcceptedQuery | None:
+        """As `accept`, much faster; None for a text that is not plain (see `read_plain`) or not valid."""
+        query = read_plain(text)
+        if query is None or len(query.terms) > self._limits.subscription_terms:
+            return None
+        if query.box is not None:
+            try:
+                self.space.check_box(query.box, crosses_antimeridian=False)
+            except InputError:
+                return None
+        if any(len(term) > self._limits.term_length for term in query.terms):
+            return None
+        return self.accept_box(query.box, query.terms)
 
     def accept_box(self, box: Box | None, terms: Sequence[str]) -> AcceptedQuery:
         """All events in the box with all the terms. At least one of the two is given; both have been checked.

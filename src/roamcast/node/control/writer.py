@@ -19,6 +19,7 @@ from roamcast.failures import FailureTracker
 from roamcast.group_commit import GroupCommit, Submission, fail
 from roamcast.journal.port import JournalWriter
 from roamcast.model import Position
+from roamcast.node.callers import Caller
 from roamcast.node.clock import Clock
 from roamcast.node.control.binder_adapter import BinderAdapter
 from roamcast.node.control.changed_places import changed_places
@@ -29,6 +30,7 @@ from roamcast.node.control.peer_sources import PeerSources
 from roamcast.node.control.peer_wants import ControlParts, PeerWants
 from roamcast.node.control.queries import AcceptedQuery, Queries
 from roamcast.node.control.request_group import ControlRequest, NamedQueries, Outcome, RequestGroup
+from roamcast.node.control.rights import checked
 from roamcast.node.metrics import Metrics
 from roamcast.store.registry.port import RegistryStore
 from roamcast.store.registry.values import Change, Entity
@@ -59,7 +61,7 @@ class ControlWriter:
     A future completes when its request would survive a crash and is journalled. If the registry fails, nothing has
     changed, and the binder is rebuilt from the registry. If the journal fails, the changes stay in the registry, their
     requests fail, and the records are journalled later, in order. After either failure, changes are refused until
-    registry and journal accept writes again. Reads are still answered.
+    registry and journal accept writes again. Reads are still answered. Requests `by` a caller raise as `check_rights`.
     """
 
     def __init__(
@@ -145,28 +147,30 @@ class ControlWriter:
         """Raises ConflictError for a taken id."""
         return self.submit(lambda group: group.register(entity), done_when_stored=True)
 
-    def set_attributes(self, id: str, attributes: dict[str, str | float | bool]) -> Future[Entity]:
+    def set_attributes(
+        self, id: str, attributes: dict[str, str | float | bool], by: Caller | None = None
+    ) -> Future[Entity]:
         """Replace all attributes; returns the changed entity."""
-        return self.submit(lambda group: group.set_attributes(id, attributes))
+        return self.submit(checked(lambda group: group.set_attributes(id, attributes), by, [id]))
 
-    def set_token(self, id: str, token_hash: str) -> Future[None]:
+    def set_token(self, id: str, token_hash: str, by: Caller | None = None) -> Future[None]:
         """Replace the token; the previous one is invalid from then on. Raises ConflictError for a gateway's source."""
-        return self.submit(lambda group: group.set_token(id, token_hash), done_when_stored=True)
+        return self.submit(checked(lambda group: group.set_token(id, token_hash), by, [id]), done_when_stored=True)
 
-    def erase_position(self, id: str) -> Future[None]:
+    def erase_position(self, id: str, by: Caller | None = None) -> Future[None]:
         """Erase the entity's position and binding history. Slow: the binder is rebuilt."""
-        return self.submit(lambda group: group.erase_position(id), alone=True)
+        return self.submit(checked(lambda group: group.erase_position(id), by, [id]), alone=True)
 
-    def remove(self, id: str) -> Future[list[str]]:
+    def remove(self, id: str, by: Caller | None = None) -> Future[list[str]]:
         """Remove an entity for good, with its mailbox and subscriptions; returns the ids of the latter.
 
         Raises ConflictError for a gateway that has sources.
         """
-        return self.submit(lambda group: group.remove(id))
+        return self.submit(checked(lambda group: group.remove(id), by, [id]))
 
-    def move(self, positions: Sequence[Position]) -> Future[int]:
+    def move(self, positions: Sequence[Position], by: Caller | None = None) -> Future[int]:
         """Set positions, whose points are valid; returns how many were older than the known ones and ignored."""
-        return self.submit(lambda group: group.move(positions))
+        return self.submit(checked(lambda group: group.move(positions), by, {one.entity for one in positions}))
 
     def subscribe(self, id: str, subscriber: str, query: AcceptedQuery) -> Future[bool]:
         """Whether the subscription is new. Raises ConflictError if another one has the id."""
@@ -193,9 +197,11 @@ class ControlWriter:
         """As `unsubscribe` for each: None, or the error."""
         return self.submit(lambda group: group.unsubscribe_many(subscriber, ids), subscriptions=ids)
 
-    def query(self, read: Callable[[BinderAdapter], T]) -> Future[T]:
-        """Read the binder after everything submitted before has been applied."""
-        return self.submit(lambda group: read(group.adapter()), reads=True)
+    def query(
+        self, read: Callable[[BinderAdapter], T], by: Caller | None = None, of: Collection[str] = ()
+    ) -> Future[T]:
+        """Read the binder after everything submitted before has been applied. `of`: what is read is about these."""
+        return self.submit(checked(lambda group: read(group.adapter()), by, of), reads=True)
 
     def inform_pipeline(self, pipeline: str) -> Future[None]:
         """Make sure that this pipeline has every control record in force."""

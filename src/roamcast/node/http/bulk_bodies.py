@@ -17,14 +17,12 @@ from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 
 from roamcast.errors import InputError
-from roamcast.node.columns.events import (
+from roamcast.node.columns.rows import (
     EventColumns,
+    PositionColumns,
     events_of_models,
     events_of_table,
     events_of_values,
-)
-from roamcast.node.columns.positions import (
-    PositionColumns,
     positions_of_models,
     positions_of_table,
     positions_of_values,
@@ -85,7 +83,7 @@ class BulkBody(NamedTuple, Generic[C]):
 
 
 class BulkParser(Generic[T, C]):
-    """Parses bodies with one value or many. The functions are those of `columns.events` or `columns.positions`."""
+    """Parses bodies with one value or many. The functions are those of `columns.rows`."""
 
     def __init__(
         self,

@@ -9,7 +9,8 @@ from fastapi import Depends, Query, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from roamcast.errors import AuthenticationError, ElsewhereError, PermissionDeniedError
-from roamcast.node.auth import Caller, MailboxReader
+from roamcast.node.auth import MailboxReader
+from roamcast.node.callers import Caller
 from roamcast.node.peers.remote_sources import RemoteSource
 from roamcast.node.service import Node
 from roamcast.security.tokens import PublishProof, hash_token

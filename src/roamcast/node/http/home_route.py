@@ -13,10 +13,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from roamcast.deliver.addressing import home_of
 from roamcast.errors import InputError, RoamcastError, UnavailableError
-from roamcast.node.auth import Caller
+from roamcast.node.callers import Caller
 from roamcast.node.http.api_route import ApiRoute, Handler
+from roamcast.node.http.arrow_bodies import TABLE_TYPES
+from roamcast.node.http.bulk_rows import NDJSON
 from roamcast.node.http.errors import error_response
-from roamcast.node.http.request_parsing import read_bytes
+from roamcast.node.http.request_parsing import media_type, read_bytes
 from roamcast.node.peers.schemas import VisitorRequestIn, VisitorResponseIn
 from roamcast.node.service import Node
 from roamcast.node.validation_errors import input_error_of
@@ -65,7 +67,8 @@ async def serve_visitor(node: Node, app: FastAPI, peer: str, nonce: str, request
     transport = httpx.ASGITransport(_as_caller(app, caller), raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://home") as http:
         url = f"{request.path}?{request.query}" if request.query else request.path
-        response = await http.request(request.method, url, content=request.body.encode())
+        headers = {"content-type": request.content_type}
+        response = await http.request(request.method, url, content=request.body.encode(), headers=headers)
     return {"status": response.status_code, "body": response.text}
 
 
@@ -80,7 +83,7 @@ def _as_caller(app: FastAPI, caller: Caller) -> ASGIApp:
 
 
 async def _pass_on(node: Node, visitor: Visitor, request: Request) -> Response:
-    """The home's response. Raises UnavailableError if there is none."""
+    """The home's response. Raises UnavailableError if there is none, InputError for a body that is no text."""
     home = home_of(visitor.name)
     peer = node.office.peers.find(home)
     if peer is None:
@@ -93,6 +96,7 @@ async def _pass_on(node: Node, visitor: Visitor, request: Request) -> Response:
             method=request.method,  # type: ignore[arg-type]  # validated here
             path=request.scope["raw_path"].decode("ascii"),
             query=request.url.query,
+            content_type=NDJSON if media_type(request) == NDJSON else "application/json",
             body=body,
         )
     except ValidationError as error:
@@ -110,6 +114,9 @@ async def _pass_on(node: Node, visitor: Visitor, request: Request) -> Response:
 
 
 async def _read_text(node: Node, request: Request) -> str:
+    if (type_ := media_type(request)) in TABLE_TYPES:
+        message = f"{type_} is not passed on to the home of a visitor"
+        raise InputError(message, where="Content-Type", hint="send JSON or NDJSON")
     body = await read_bytes(request, node, node.limits.body // 2)  # quoting can double it
     try:
         return body.decode()

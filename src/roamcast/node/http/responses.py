@@ -9,7 +9,7 @@ from typing import Any, Final
 import orjson
 from fastapi.responses import StreamingResponse
 
-from roamcast.deliver.mailbox import FiledLetter
+from roamcast.deliver.port import FiledLetter
 from roamcast.deliver.requests import Pulled
 
 __all__ = [

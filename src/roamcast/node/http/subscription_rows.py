@@ -1,7 +1,8 @@
 """Subscriptions in bulk: the rows of a request become queries, each on its own.
 
 A row is what a request for a single subscription has as its body. `read_row` is the reference. Rows with nothing but an
-id, a box and terms take a short way, which gives the same and leaves everything unusual to the reference.
+id and a box and terms, which may be a LACL text, take a short way, which gives the same and leaves everything unusual
+to the reference.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ SUBSCRIPTIONS_OPENAPI: Final = BodyParser(SubscriptionIn, bulk="subscriptions").
 
 _ID: Final = re.compile(ID)
 _SIMPLE: Final = frozenset({"id", "box", "terms"})
+_TEXT: Final = frozenset({"id", "lacl"})
 _NUMBERS: Final = frozenset({int, float})
 _KEYED: Final = uuid.UUID("5b2c9a51-6a44-4f53-9d8e-5c8d4b6e7a10")
 
@@ -78,10 +80,16 @@ def read_row(row: Row, queries: Queries, limits: NodeLimits) -> tuple[str | None
 
 def read_simple(row: Row, queries: Queries, limits: NodeLimits) -> tuple[str | None, AcceptedQuery] | None:
     """As `read_row`, much faster; None for a row that is not simple or not valid."""
-    if type(row) is not dict or not row.keys() <= _SIMPLE:
+    if type(row) is not dict:
         return None
     id, box, terms = row.get("id"), None, row.get("terms", ())
     if "id" in row and (type(id) is not str or not _ID.fullmatch(id)):
+        return None
+    if row.keys() <= _TEXT:
+        text = row.get("lacl")
+        query = queries.accept_plain(text) if type(text) is str else None
+        return None if query is None else (id, query)
+    if not row.keys() <= _SIMPLE:
         return None
     if "box" in row:
         box = _read_box(row["box"])

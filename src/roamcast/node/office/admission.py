@@ -22,8 +22,7 @@ from typing import Any, Final, Literal, NamedTuple
 import orjson
 from starlette.concurrency import run_in_threadpool
 
-from roamcast.deliver.addressing import home_of
-from roamcast.deliver.mailbox import LetterKey, key_of
+from roamcast.deliver.addressing import SubscriberNames, home_of
 from roamcast.deliver.messages import (
     AddressUpdate,
     AddressUpdateReceipt,
@@ -37,13 +36,12 @@ from roamcast.deliver.messages import (
     PeerMessage,
     TraceQuery,
 )
-from roamcast.deliver.port import NO_OFFICE
+from roamcast.deliver.port import NO_OFFICE, LetterKey, key_of
 from roamcast.deliver.posting import may_post
 from roamcast.deliver.requests import TraceReply
 from roamcast.errors import NotFoundError, PermissionDeniedError, RoamcastError, UnavailableError
 from roamcast.node.control.entity_cache import EntityCache
 from roamcast.node.office.actor import OfficeActor
-from roamcast.node.office.names import SubscriberNames
 from roamcast.node.office.visitors import Visitors
 from roamcast.node.office.visits import check_visit, office_of
 from roamcast.node.peers.peer_file import Peers

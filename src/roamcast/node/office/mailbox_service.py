@@ -8,7 +8,7 @@ from contextlib import suppress
 from random import Random
 from typing import NamedTuple, TypeVar, cast
 
-from roamcast.deliver.addressing import elsewhere_error
+from roamcast.deliver.addressing import SubscriberNames, elsewhere_error
 from roamcast.deliver.port import OfficeStore
 from roamcast.deliver.requests import (
     Acknowledge,
@@ -32,7 +32,6 @@ from roamcast.deliver.requests import (
 from roamcast.errors import ElsewhereError, NotFoundError, RoamcastError, UnavailableError
 from roamcast.model import Letter
 from roamcast.node.office.actor import OfficeActor
-from roamcast.node.office.names import SubscriberNames
 from roamcast.node.waiting import Waiters, await_to_the_end, wait_for
 from roamcast.security.tokens import new_token
 from roamcast.settings_model import NodeLimits

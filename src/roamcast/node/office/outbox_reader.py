@@ -28,10 +28,10 @@ _SETTLED = 1_000_000_000  # nanoseconds; file times are coarse, so a recently ch
 class OutboxReader:
     """A thread that reads the outbox of one office.
 
-    Batches are read in order. Small ones are stored together, and the next are read meanwhile. A batch is removed after
-    its letters are stored; after a crash it is read again, and the mailboxes drop duplicates. Disk failures are retried
-    forever. A damaged batch stops the reader, because no batch may be skipped. `failures` says what is wrong.
-    `pipeline_status` is the last status of a pipeline that `on_status` took.
+    Batches are read in order. Small ones are stored together and large ones in portions, and the next are read
+    meanwhile. A batch is removed after its letters are stored; after a crash it is read again, and the mailboxes drop
+    duplicates. Disk failures are retried forever. A damaged batch stops the reader, because no batch may be skipped.
+    `failures` says what is wrong. `pipeline_status` is the last status of a pipeline that `on_status` took.
     """
 
     def __init__(
@@ -89,26 +89,30 @@ class OutboxReader:
         self._read_status()
 
     def _groups(self) -> Iterator[tuple[list[Path], list[Letter]]]:
-        """Batches in order, with as many as should be stored together."""
+        """Letters in order, as many as should be stored together, with the batches that end with them."""
         paths: list[Path] = []
         letters: list[Letter] = []
-        size = 0
+        size = whole = 0
         for path in self._batches():
             if self._stop.is_set():
                 break
             try:
-                batch = self._outbox.read(path, self._name_of)
+                for portion in self._outbox.portions(path, self._name_of):
+                    if len(letters) >= _LETTERS or size >= _BYTES:
+                        yield paths, letters
+                        paths, letters, size, whole = [], [], 0, 0
+                    letters += portion
+                    size += sum(len(letter.body) for letter in portion)
             except CorruptionError:
                 self._stop.set()
                 if paths:
-                    yield paths, letters
+                    yield paths, letters[:whole]
                 raise
             paths.append(path)
-            letters += batch
-            size += sum(len(letter.body) for letter in batch)
+            whole = len(letters)
             if self._one_by_one or len(letters) >= _LETTERS or size >= _BYTES:
                 yield paths, letters
-                paths, letters, size = [], [], 0
+                paths, letters, size, whole = [], [], 0, 0
         if paths:
             yield paths, letters
 

@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import Engine
 from starlette.concurrency import run_in_threadpool
 
+from roamcast.deliver.addressing import SubscriberNames
 from roamcast.deliver.messages import Transmit
 from roamcast.deliver.office import Office
 from roamcast.deliver.port import LastKnownOffice, OfficeStore
@@ -32,7 +33,6 @@ from roamcast.node.office.actor import OfficeActor
 from roamcast.node.office.admission import Admission
 from roamcast.node.office.arrivals import Arrivals
 from roamcast.node.office.mailbox_service import MailboxService
-from roamcast.node.office.names import SubscriberNames
 from roamcast.node.office.visitors import Visitors
 from roamcast.node.peers.membership import Membership
 from roamcast.node.peers.peer_file import Invitation, Peers

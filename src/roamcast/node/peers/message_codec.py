@@ -10,9 +10,8 @@ import orjson
 from pydantic import TypeAdapter, ValidationError
 
 from roamcast.deliver.addressing import Name
-from roamcast.deliver.mailbox import Mailbox, key_of
 from roamcast.deliver.messages import BundleReceipt, LetterBundle, MailboxChunk, PeerMessage, TraceQuery
-from roamcast.deliver.port import Bookkeeping
+from roamcast.deliver.port import Bookkeeping, Mailbox, key_of
 from roamcast.deliver.requests import TraceReply
 from roamcast.errors import InputError, RoamcastError
 from roamcast.model import Letter

@@ -59,6 +59,7 @@ class VisitorRequestIn(RequestModel):
     method: Literal["GET", "POST", "PUT", "DELETE"]
     path: str = Field(pattern=r"^/v1/[!-~]*$", max_length=2_000)
     query: str = Field(pattern=r"^[!-~]*$", max_length=2_000)
+    content_type: Literal["application/json", "application/x-ndjson"] = "application/json"
     body: str
 
 

@@ -14,7 +14,7 @@ from roamcast.journal.bodies import LINK
 from roamcast.pipeline.schemas import RECEIVERS
 from roamcast.pipeline.state.lookups import Integers
 
-__all__ = ["LastNumbers", "NumberedLetters", "number_letters", "order_letters"]
+__all__ = ["LastNumbers", "NumberedLetters", "journal_ranks", "number_letters", "order_letters"]
 
 
 LastNumbers: TypeAlias = Callable[[pa.Array, pa.Array], Integers]
@@ -38,7 +38,7 @@ def order_letters(pending: pa.Table) -> pa.Table:
     if not pending.num_rows:
         return pending
     codes = {name: _rank(pending[name])[0] for name in ("subscription", "receiver", "office")}
-    codes["node"], _ = _rank(pending["node"], _journal_order)
+    codes["node"] = journal_ranks(pending["node"])
     offset, is_later = pending["offset"].to_numpy(), ~pc.fill_null(pending["first"], False).to_numpy()
     keys = np.stack([codes["subscription"], offset, codes["node"], is_later, codes["receiver"], codes["office"]])
     order = np.lexsort(keys)
@@ -60,6 +60,11 @@ def number_letters(pending: pa.Table, last_numbers: LastNumbers) -> NumberedLett
     letters = pa.table({"receiver": pending["receiver"], "number": numbers, "body": _bodies(pending)})
     by_office = {name: letters.filter(pa.array(office == code)) for code, name in enumerate(offices)}
     return NumberedLetters(by_office, receivers.append_column(RECEIVERS.schema.field("last"), pa.array(before + count)))
+
+
+def journal_ranks(nodes: pa.ChunkedArray) -> Integers:
+    """The places of these journals in the order in which letters are numbered."""
+    return _rank(nodes, _journal_order)[0]
 
 
 def _rank(column: pa.ChunkedArray, key: Callable[[str], Any] = str) -> tuple[Integers, list[str]]:

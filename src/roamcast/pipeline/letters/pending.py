@@ -23,14 +23,12 @@ from roamcast.pipeline.state.lookups import EndLimits, TableLookup
 from roamcast.pipeline.tasks.event_columns import CONTEXT, parse_attributes
 
 __all__ = [
-    "LastSent", "describe_match", "join_links", "letters_of_bindings", "letters_of_initial_bindings",
-    "letters_of_last_known", "letters_of_matches", "throttle",
+    "describe_match", "join_links", "letters_of_bindings", "letters_of_initial_bindings", "letters_of_last_known",
+    "letters_of_matches",
 ]  # fmt: skip
 
 BindingRow: TypeAlias = Mapping[str, Any]
 EventRow: TypeAlias = Mapping[str, Any]
-LastSent: TypeAlias = Mapping[tuple[str, str], int]
-"""By (office, subscription): the time of the last event that was sent."""
 
 _LETTER_COLUMNS: Final = ("node", "subscriber", "id", "every")
 _DESCRIBED: Final = (
@@ -177,35 +175,6 @@ def _satisfies(event: EventRow, on: str | None) -> bool:
     context = parse_attributes(event["attributes"]).get(CONTEXT)
     readings = orjson.loads(event["event"])["readings"]
     return holds(decode_condition(on), readings, context=context if isinstance(context, str) else None)
-
-
-def throttle(
-    pending: pa.Table, last_sent: LastSent, removed: Mapping[tuple[str, str], int]
-) -> tuple[pa.Table, Mapping[tuple[str, str], int | None]]:
-    """Drop letters that come too soon under `Every`; return the others, and the changes of `last_sent`.
-
-    Periods are measured by the times of events. `pending` is in order. `removed` has the offset at which a subscription
-    was removed: a later one with the same name starts a new period.
-    """
-    limited = np.flatnonzero(pc.is_valid(pending["every"]).to_numpy())
-    rows = pending.take(pa.array(limited))
-    columns = (rows[name].to_pylist() for name in ("office", "subscription", "node", "offset", "time", "every"))
-    keep = np.ones(pending.num_rows, np.bool_)
-    last: dict[tuple[str, str], int | None] = dict(last_sent)
-    restarted: set[tuple[str, str]] = set()
-    for row, office, subscription, node, offset, time, every in zip(limited.tolist(), *columns, strict=True):
-        name = office, subscription
-        if name in removed and name not in restarted and (node != office or offset > removed[name]):
-            restarted.add(name)
-            last[name] = None
-        before = last.get(name)
-        if before is not None and abs(time - before) < every:
-            keep[row] = False
-        else:
-            last[name] = time
-    last |= dict.fromkeys((name for name in removed if name in last and name not in restarted), None)
-    changed = {name: time for name, time in last.items() if time != last_sent.get(name)}
-    return pending.filter(pa.array(keep)), changed
 
 
 def _letters(events: pa.Table, lists: pa.ListArray, rows: pa.Table, whys: pa.Array) -> pa.Table:

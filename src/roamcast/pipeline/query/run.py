@@ -27,6 +27,7 @@ from roamcast.pipeline.query.identity import PipelineFolder, open_pipeline
 from roamcast.pipeline.query.session import LOCAL_CHECKPOINT, session
 from roamcast.pipeline.query.stream import PipelineLimits, PipelineQuery
 from roamcast.pipeline.state.index_state import PhysicalPlan, choose_shard_count
+from roamcast.pipeline.state.manifests import BEFORE_FIRST
 from roamcast.pipeline.state.partitioning import PartitioningSettings
 from roamcast.pipeline.state.state_server import StateFetcher, serve_state
 from roamcast.settings_model import DrtClusterSettings, PipelineSettings
@@ -58,9 +59,13 @@ class Cluster:
     def options(self) -> dict[str, str]:
         return {} if self.is_local else {"spark.driver.host": self.host, "spark.driver.bindAddress": self.host}
 
-    def serve(self, pipeline: PipelineFolder, journal: JournalServer) -> AbstractContextManager[StateFetcher | None]:
-        """Serve the state and the journal to workers on other hosts."""
-        return nullcontext() if self.is_local else serve_state(pipeline.state.folder, self.host, self.cache, journal)
+    def serve(
+        self, pipeline: PipelineFolder, journal: JournalServer, outbox: Path
+    ) -> AbstractContextManager[StateFetcher | None]:
+        """Serve the state and the journal to workers on other hosts, and take the letters that they write."""
+        if self.is_local:
+            return nullcontext()
+        return serve_state(pipeline.state.folder, self.host, self.cache, journal, outbox)
 
 
 def pipeline_limits(settings: PipelineSettings, clustering: DrtClusterSettings) -> PipelineLimits:
@@ -76,13 +81,14 @@ def pipeline_limits(settings: PipelineSettings, clustering: DrtClusterSettings) 
     distribution = Distribution(merge=clustering.merge, overload=clustering.overload)
     batch = BatchSettings(
         binding_history=round(settings.history * 60e6),
+        shards=settings.letter_shards,
         workers=settings.workers,
         rebalance_events=settings.lambda_events,
         partitioning=PartitioningSettings(
             settings.partitioner, categories=parameters, distribution=distribution, matcher=settings.matcher
         ),
     )
-    return PipelineLimits(settings.records, settings.driver_events, settings.outbox, batch)
+    return PipelineLimits(settings.records, settings.driver_events, settings.driver_letters, settings.outbox, batch)
 
 
 def run_pipeline(
@@ -113,8 +119,11 @@ def run_pipeline(
         cores=spark.sparkContext.defaultParallelism,
         is_large=not cluster.is_local and pipeline.state.nbytes() > _MAX_REPLICATED,
     )
-    limits = replace(limits, batch=replace(limits.batch, workers=workers))
-    with cluster.serve(pipeline, JournalServer(data)) as fetcher:
+    shards = limits.batch.shards
+    if pipeline.manifest.batch == BEFORE_FIRST and not shards:
+        shards = spark.sparkContext.defaultParallelism
+    limits = replace(limits, batch=replace(limits.batch, workers=workers, shards=shards))
+    with cluster.serve(pipeline, JournalServer(data), data / "outbox") as fetcher:
         runner = PipelineQuery(spark, pipeline, data, limits, fetcher)
         query = runner.start()
         batch = pipeline.manifest.batch

@@ -1,6 +1,7 @@
 """The pipeline's Structured Streaming query, and the steps of each of its batches.
 
-read control records → prepare → match (a large batch: one Spark job) → compute the result → write the outbox → commit
+read control records → prepare → match and make letters (a large batch: in one Spark job) → compute the result →
+write the record of the outbox → commit
 """
 
 from __future__ import annotations
@@ -21,21 +22,21 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from roamcast.deliver.outbox import Outbox, PipelineStatus
+from roamcast.deliver.outbox import LetterFiles, Outbox, PipelineStatus
 from roamcast.durable import storage_errors, write_atomic
 from roamcast.errors import CapacityError, ConflictError, RoamcastError, StorageError
 from roamcast.failures import wall_time
 from roamcast.journal.reader import open_journal
+from roamcast.pipeline.letters.context import LetterContext, LetterReport
+from roamcast.pipeline.letters.job import make_letters_by_job, make_letters_here
 from roamcast.pipeline.query.batch_state import BatchResult, BatchSettings, BatchState
 from roamcast.pipeline.query.identity import NEW_HINT, PipelineFolder
 from roamcast.pipeline.query.partitioning_status import partitioning_status
 from roamcast.pipeline.query.source import JournalSource
-from roamcast.pipeline.schemas import MATCHED_SCHEMA
 from roamcast.pipeline.state.control import DeadLetter, OffsetRanges, read_control_records, read_offset_ranges
 from roamcast.pipeline.state.manifests import StateFolder
 from roamcast.pipeline.state.state_server import StateFetcher
-from roamcast.pipeline.tasks.context import MatchContext
-from roamcast.pipeline.tasks.match_job import match_here, match_journal, split_ranges
+from roamcast.pipeline.tasks.match_job import count_matches, match_here, split_ranges
 
 __all__ = ["PipelineLimits", "PipelineQuery", "StepTimer", "batch_metrics"]
 
@@ -50,11 +51,13 @@ _HEARTBEAT_S: Final = 2.0
 class PipelineLimits:
     """`records`: the maximum of one batch. `outbox`: matching pauses while an office has that many unread batches.
 
-    Batches with up to `driver_events` events are matched in the driver; a Spark job would take longer.
+    Batches with up to `driver_events` events and `driver_letters` matches are processed in the driver; a Spark job
+    would take longer.
     """
 
     records: int = 50_000
     driver_events: int = 5_000
+    driver_letters: int = 20_000
     outbox: int = 1_000
     batch: BatchSettings = field(default_factory=BatchSettings)
 
@@ -145,14 +148,12 @@ class PipelineQuery:
         timer.step("control")
         prepared = self._state.prepare(control, batch)
         timer.step("prepare")
-        matched, by_job = self._match(prepared.context, ranges, control.events)
-        timer.step("match")
-        result = self._state.compute_result(prepared, matched)
+        reports, by_job = self._make_letters(prepared.letters, ranges, control.events, timer)
+        result = self._state.compute_result(prepared, reports)
         timer.step("result")
         self._write_dead_letters(batch, result.dead_letters)
         self._pipeline.check_generation()
-        for office, letters in result.letters.by_office.items():
-            self._outbox.put(office, self._pipeline.id, batch, letters)
+        self._outbox.commit(self._pipeline.id, batch, result.letters)
         timer.step("outbox")
         self._pipeline.check_generation()
         self._state.commit(result)
@@ -168,16 +169,25 @@ class PipelineQuery:
         )
         return result, timer
 
-    def _match(self, context: MatchContext, ranges: OffsetRanges, events: int) -> tuple[pa.Table, bool]:
-        """Match the events of a batch; the rows, and whether a Spark job did it."""
-        if not events:
-            return MATCHED_SCHEMA.empty_table(), False
-        split = split_ranges(self._journal, ranges)
-        if events <= self._limits.driver_events:
+    def _make_letters(
+        self, context: LetterContext, ranges: OffsetRanges, events: int, timer: StepTimer
+    ) -> tuple[list[LetterReport], bool]:
+        """Match the events of a batch and write its letters; what was reported, and whether a Spark job did it."""
+        split = split_ranges(self._journal, ranges) if events else []
+        if events <= self._limits.driver_events and not context.needs_job:
             records = (batch for offsets in split for batch in self._journal.read(*offsets))
-            return match_here(records, context), False
+            matched = match_here(records, context.match)
+            timer.step("match")
+            if count_matches(matched) <= self._limits.driver_letters:
+                files = LetterFiles(self._outbox.folder, self._pipeline.id, context.match.batch)
+                reports = make_letters_here(matched, context, files.write, files.close)
+                timer.step("letters")
+                return reports, False
         journal = self._journal if self._fetcher is None else self._fetcher.journal()
-        return match_journal(self._spark, journal, split, context._replace(fetcher=self._fetcher)), True
+        context = context._replace(match=context.match._replace(fetcher=self._fetcher))
+        reports = make_letters_by_job(self._spark, journal, split, context, self._outbox.folder)
+        timer.step("job")
+        return reports, True
 
     def _write_dead_letters(self, batch: int, dead_letters: Sequence[DeadLetter]) -> None:
         """Write records that cannot be processed, with the reason, to a file for the operator."""

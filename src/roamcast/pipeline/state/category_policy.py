@@ -6,7 +6,7 @@ Everything else follows from the rows of the shards.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
@@ -26,6 +26,7 @@ from roamcast.pipeline.state.partitioning import (
     NONE_MOVE,
     BatchReport,
     Masks,
+    MatchSample,
     PartitioningSettings,
     PartitioningState,
 )
@@ -142,7 +143,7 @@ class CategoryPolicy:
         units = report.load.of_units
         self.categories.receive(units.unit, SAMPLED_OFFSETS * units.messages)
         most = self.categories.parameters.matches
-        self.categories.observe(*_sample_matches(report.matched, report.subscriptions, most))
+        self.categories.observe(*_sample_matches(report.sample, report.subscriptions, most))
         self._is_due |= report.is_due
 
     def save(self) -> PartitioningState:
@@ -252,21 +253,13 @@ def _changed_members(before: tuple[Integers, Integers], after: tuple[Integers, I
     return pa.table({"handle": handles, "category": np.append(after[1][~same], np.full(len(left), _NONE))})
 
 
-def _sample_matches(matched: pa.Table, subscriptions: TableLookup, most: int) -> tuple[Integers, Integers]:
-    """Pairs of an event and a handle, ordered by event: some events with several matches, and up to `most` of these.
-
-    Events are chosen by node and offset, so the choice is the same if the batch is repeated.
-    """
-    several = matched.filter(pc.greater(pc.list_value_length(matched["subscriptions"]), 1))
-    several = several.select(["node", "offset", "subscriptions"])
-    several = several.sort_by([("node", "ascending"), ("offset", "ascending")])
-    several = several.take(pa.array(sample_evenly(several.num_rows, _EVENTS)))
-    pairs = several["subscriptions"].combine_chunks()
-    lengths, rows = pc.list_value_length(pairs).to_numpy(), pairs.flatten().to_numpy()
-    firsts = np.cumsum(lengths) - lengths
-    chosen = [first + sample_evenly(length, most) for first, length in zip(firsts, lengths.tolist(), strict=True)]
+def _sample_matches(sample: Sequence[MatchSample], subscriptions: TableLookup, most: int) -> tuple[Integers, Integers]:
+    """Pairs of an event and a handle, ordered by event: some events with several matches, and up to `most` of these."""
+    several = [matched for _, _, matched in sample if len(matched) > 1]
+    several = [several[at] for at in sample_evenly(len(several), _EVENTS)]
+    chosen = [np.array(matched, np.int64)[sample_evenly(len(matched), most)] for matched in several]
     event = np.repeat(np.arange(len(chosen)), [len(one) for one in chosen])
-    sampled = rows[np.concatenate([np.empty(0, np.int64), *chosen])]
+    sampled = np.concatenate([np.empty(0, np.int64), *chosen])
     return event, subscriptions.take(sampled, ("handle",))["handle"].to_numpy()
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +25,7 @@ from roamcast.pipeline.state.control import DeadLetter, Row, SubscriptionSpec, p
 from roamcast.pipeline.state.lookups import Integers, Truths
 from roamcast.pipeline.state.state_rows import StateRows
 
-__all__ = ["ControlChanges", "apply_records", "apply_records_in_bulk", "drain", "drained_through"]
+__all__ = ["ControlChanges", "SubscriptionKey", "apply_records", "apply_records_in_bulk", "drain", "drained_through"]
 
 # Two subscriptions with one id are the same if these columns are equal. A live binding is always the same.
 _SAME: Final = ("subscriber", *SubscriptionSpec._fields)
@@ -33,13 +33,17 @@ _SAME: Final = ("subscriber", *SubscriptionSpec._fields)
 _OTHER_KINDS: Final = pa.array([POSITION, DRAINED])  # see `moving_regions` and `drain`
 
 
+SubscriptionKey: TypeAlias = tuple[str, str, str]
+"""Its node, its id and its subscriber."""
+
+
 @dataclass(frozen=True, slots=True)
 class ControlChanges:
     """The rows that a batch writes, and by how many the number of live rows grows.
 
     `initial` are the new bindings that also send the last known event of their source. `removed` has the offset of the
-    last removal of each removed subscription (node, id). `latest_binding_times` has the time of the latest record of a
-    binding of each node.
+    last removal of each removed subscription. `latest_binding_times` has the time of the latest record of a binding of
+    each node.
     """
 
     subscriptions: pa.Table
@@ -47,7 +51,7 @@ class ControlChanges:
     bindings: pa.Table
     binding_growth: int
     initial: list[Row]
-    removed: Mapping[tuple[str, str], int]
+    removed: Mapping[SubscriptionKey, int]
     latest_binding_times: Mapping[str, int]
     dead_letters: list[DeadLetter]
 
@@ -64,7 +68,7 @@ def apply_records_in_bulk(records: pa.Table, batch: int, known: StateRows) -> Co
     others = np.ones(records.num_rows, np.bool_)
     others[created] = others[removed] = False
     rest = apply_records(records.filter(pa.array(others)), batch, known)
-    names = zip(ended_rows["node"].to_pylist(), ended_rows["id"].to_pylist(), strict=True)
+    names = zip(*(ended_rows[name].to_pylist() for name in ("node", "id", "subscriber")), strict=True)
     return replace(
         rest,
         subscriptions=pa.concat_tables([ended_rows, new_rows, rest.subscriptions]),
@@ -229,7 +233,7 @@ def apply_records(records: pa.Table, batch: int, known: StateRows) -> ControlCha
         except InputError as error:
             dead_letters.append(DeadLetter(record["node"], record["offset"], error.message))
     subscriptions, bindings = _known_subscriptions(known, rows), _known_bindings(known, rows)
-    removed: dict[tuple[str, str], int] = {}
+    removed: dict[SubscriptionKey, int] = {}
     latest: dict[str, int] = {}
     for row in rows:
         if row["binds"]:
@@ -239,7 +243,7 @@ def apply_records(records: pa.Table, batch: int, known: StateRows) -> ControlCha
             subscriptions.apply(row, _end(row, batch), _SAME)
             if not row["creates"]:
                 bindings.end_all(row)
-                removed[row["node"], row["id"]] = row["since"]
+                removed[row["node"], row["id"], row["subscriber"]] = row["since"]
     return ControlChanges(
         subscriptions=pa.Table.from_pylist(list(subscriptions.written.values()), SUBSCRIPTIONS.schema),
         subscription_growth=subscriptions.growth,

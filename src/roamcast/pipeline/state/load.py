@@ -51,6 +51,15 @@ class LoadRows(NamedTuple):
         return cls(*(np.concatenate(column) for column in zip(*parts, strict=True))).summed()
 
     @classmethod
+    def empty(cls) -> LoadRows:
+        return cls.of_lists([[]] * len(cls._fields))
+
+    @classmethod
+    def of_lists(cls, columns: Sequence[Sequence[int]]) -> LoadRows:
+        """From the columns as lists."""
+        return cls(*(np.array(column, np.int64) for column in columns))
+
+    @classmethod
     def of_matched(cls, matched: pa.Table) -> LoadRows:
         """Sum up what tasks reported. `matched` has MATCHED_SCHEMA."""
         column = matched["load"].combine_chunks()

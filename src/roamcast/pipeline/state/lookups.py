@@ -18,16 +18,17 @@ import pyarrow.compute as pc
 
 from roamcast.match.index.rows import sample_evenly
 from roamcast.model import BEFORE_ALL, NO_END
-from roamcast.pipeline.schemas import PARTITIONING_TABLES, TABLES, StateTable
+from roamcast.pipeline.schemas import KEY_HASH, PARTITIONING_TABLES, TABLES, StateTable
+from roamcast.pipeline.state.hashing import Hashes, hash_rows
 from roamcast.pipeline.state.parts import Part, PartFolder
 
 __all__ = ["EndLimits", "Integers", "KeyRows", "RowLookup", "TableLookup", "Truths", "running_max"]
 
 Integers: TypeAlias = npt.NDArray[np.int64]
-Hashes: TypeAlias = npt.NDArray[np.uint64]
 Truths: TypeAlias = npt.NDArray[np.bool_]
 
 _ROW_BITS: Final = 40
+_NONE: Final = np.empty(0, np.int64)
 
 
 class KeyRows(NamedTuple):
@@ -73,11 +74,15 @@ class TableLookup:
         if tuple(columns) == (self._table.order,) and limits is None:
             pairs = [lookup.find_ordered(columns[0], keys[0].to_numpy()) for lookup in self._lookups]
         else:
-            hashes = _hash_rows(keys)
+            hashes = hash_rows(keys)
             pairs = [lookup.find(tuple(columns), keys, hashes, limits, scan=scan) for lookup in self._lookups]
         key = np.concatenate([np.empty(0, np.int64), *(each.key for each in pairs)])
         part = np.repeat(np.arange(len(pairs)), [len(each.key) for each in pairs])
         row = np.concatenate([np.empty(0, np.int64), *(each.row for each in pairs)])
+        if tuple(columns) == self._table.keys and limits is None:
+            order = np.lexsort((part, key))
+            order = order[np.diff(key[order], append=-1) != 0]  # the newest row of each key
+            return KeyRows(key[order], (part[order] << _ROW_BITS) + row[order])
         current = self._are_current(part, row)
         key, row = key[current], (part[current] << _ROW_BITS) + row[current]
         order = np.lexsort((row, key))
@@ -121,7 +126,7 @@ class TableLookup:
                 continue
             key_rows = lookup.rows.select(self._table.keys).take(pa.array(row[here]))
             keys = [key_rows.column(name).combine_chunks() for name in self._table.keys]
-            hashes = _hash_rows(keys)
+            hashes = hash_rows(keys)
             for newer in self._lookups[number + 1 :]:
                 current[here[newer.find(self._table.keys, keys, hashes).key]] = False
         return current
@@ -130,21 +135,29 @@ class TableLookup:
 class _HashIndex(NamedTuple):
     """Rows sorted by hash, and rows with equal hash by `until`, live rows last.
 
-    `until` and `end` are in this order. `end` is the latest of all rows with equal hash up to this one.
+    `until` and `end` are in this order. `end` is the latest of all rows with equal hash up to this one. `row` is None
+    if the rows themselves are in this order; then they have no ends.
     """
 
     hashes: Hashes
-    row: Integers
+    row: Integers | None
     until: Integers
     end: Integers
 
 
 class RowLookup:
-    """Rows, and an index for each set of columns by which they were looked up."""
+    """Rows, and an index for each set of columns by which they were looked up.
 
-    def __init__(self, rows: pa.Table) -> None:
-        self.rows = rows
+    Rows that are sorted by the hash of their key, which is in a column, need no index for it.
+    """
+
+    def __init__(self, rows: pa.Table, keys: tuple[str, ...] = ()) -> None:
         self._indexes: dict[tuple[str, ...], _HashIndex] = {}
+        if KEY_HASH in rows.column_names:
+            hashes = _one_array(rows, KEY_HASH)
+            self._indexes[keys] = _HashIndex(hashes, None, _NONE, _NONE)
+            rows = rows.drop_columns([KEY_HASH])
+        self.rows = rows
 
     def find(
         self,
@@ -159,7 +172,7 @@ class RowLookup:
         if scan and columns not in self._indexes:
             return self._find_by_scan(columns, keys, hashes, limits)
         index = self._index(columns)
-        hashes = _hash_rows(keys) if hashes is None else hashes
+        hashes = hash_rows(keys) if hashes is None else hashes
         first = np.searchsorted(index.hashes, hashes, "left")
         stop = np.searchsorted(index.hashes, hashes, "right")
         if limits is not None:
@@ -167,7 +180,9 @@ class RowLookup:
         count = stop - first
         key = np.repeat(np.arange(len(hashes)), count)
         nth = np.arange(len(key)) - np.repeat(np.cumsum(count) - count, count)
-        row = index.row[np.repeat(first, count) + nth]
+        row = np.repeat(first, count) + nth
+        if index.row is not None:
+            row = index.row[row]
         equal = np.ones(len(key), np.bool_)
         for column, values in zip(columns, keys, strict=True):
             ours = self.rows.column(column).take(pa.array(row)).combine_chunks()
@@ -194,13 +209,12 @@ class RowLookup:
 
     def ordered(self, column: str) -> Integers:
         """The column that the rows are sorted by, without a copy."""
-        chunks = self.rows.column(column).chunks
-        values: Integers = chunks[0].to_numpy() if chunks else np.empty(0, np.int64)
+        values: Integers = _one_array(self.rows, column)
         return values
 
     def _index(self, columns: tuple[str, ...]) -> _HashIndex:
         if columns not in self._indexes:
-            hashes = _hash_rows([self.rows.column(column).combine_chunks() for column in columns])
+            hashes = hash_rows([self.rows.column(column).combine_chunks() for column in columns])
             until, end = self._ends("until", NO_END), self._ends("end", BEFORE_ALL)
             order = np.lexsort((until, hashes))
             latest = end[order]
@@ -217,6 +231,12 @@ class RowLookup:
         return ends
 
 
+def _one_array(rows: pa.Table, column: str) -> npt.NDArray[Any]:
+    """A column of numbers, without a copy. The rows of a part are in one chunk."""
+    chunks = rows.column(column).chunks
+    return chunks[0].to_numpy() if chunks else np.empty(0, rows.schema.field(column).type.to_pandas_dtype())
+
+
 def _skip_ended(index: _HashIndex, first: Integers, stop: Integers, limits: EndLimits) -> Integers:
     """By binary search, the first row of each range [first, stop) that is not to be skipped."""
     low, high = first.copy(), stop.copy()
@@ -228,9 +248,9 @@ def _skip_ended(index: _HashIndex, first: Integers, stop: Integers, limits: EndL
     return low
 
 
-@lru_cache(maxsize=128)
+@lru_cache(maxsize=512)
 def _open_part(folder: Path, table: str, part: Part) -> RowLookup:
-    return RowLookup(PartFolder(folder).read(_table(table), part))
+    return RowLookup(PartFolder(folder).read(_table(table), part), _table(table).keys)
 
 
 def _table(name: str) -> StateTable:
@@ -244,13 +264,3 @@ def running_max(values: Integers, groups: npt.NDArray[Any]) -> Integers:
     maximum = np.maximum.accumulate(group * len(distinct) + rank) - group * len(distinct)
     highest: Integers = distinct[maximum]
     return highest
-
-
-def _hash_rows(columns: Sequence[pa.Array]) -> Hashes:
-    """A hash of each row, valid in this process. Different rows may have equal hashes."""
-    total: Hashes = np.zeros(len(columns[0]), np.uint64)
-    for column in columns:
-        encoded = column.dictionary_encode()
-        hashed = np.fromiter(map(hash, encoded.dictionary.to_pylist()), np.int64, len(encoded.dictionary))
-        total = total * np.uint64(0x9E3779B97F4A7C15) + hashed.view(np.uint64)[encoded.indices.to_numpy()]
-    return total

@@ -13,11 +13,12 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,18 +27,19 @@ from roamcast.durable import make_folder, storage_errors, write_atomic
 from roamcast.errors import CorruptionError
 from roamcast.match.index.lsm import IndexStore
 from roamcast.match.routing.router import RoutingTables
-from roamcast.pipeline.schemas import BINDINGS, SUBSCRIPTIONS, TABLES, StateTable
+from roamcast.pipeline.schemas import BINDINGS, SHARDED_TABLES, SUBSCRIPTIONS, TABLES, StateTable
+from roamcast.pipeline.state.hashing import shards_of
 from roamcast.pipeline.state.index_state import IndexState, assign_handles
 from roamcast.pipeline.state.index_updater import IndexUpdater
 from roamcast.pipeline.state.moving_regions import MovingRegionFiles, MovingRegionState
 from roamcast.pipeline.state.parts import RESTORE_HINT, Part, PartFolder, newest_rows
 from roamcast.pipeline.state.state_rows import StateRows
 
-__all__ = ["BEFORE_FIRST", "FORMAT", "Manifest", "StateFolder"]
+__all__ = ["BEFORE_FIRST", "FORMAT", "Manifest", "StateFolder", "shard_name", "split_rows"]
 
 log = logging.getLogger(__name__)
 
-FORMAT: Final = "roamcast-state/11"
+FORMAT: Final = "roamcast-state/12"
 BEFORE_FIRST: Final = -1
 """The batch number of the state that a new pipeline starts with."""
 _KEPT: Final = 2
@@ -48,7 +50,8 @@ _NUMBER: Final = re.compile(r"-1|\d+")
 class Manifest:
     """The state of a pipeline after `batch`. Counters run since the pipeline was created.
 
-    `moving_regions` are the files of the moving regions of each space, without trails.
+    `tables` has a stack of parts for each table, and one for each of the `shards` of a table that is divided (see
+    `shard_name`). `moving_regions` are the files of the moving regions of each space, without trails.
     """
 
     pipeline: str
@@ -57,9 +60,12 @@ class Manifest:
     counters: Mapping[str, int] = field(default_factory=dict)
     index: IndexState = field(default_factory=IndexState)
     moving_regions: tuple[MovingRegionFiles, ...] = ()
+    shards: int = 1
 
-    def parts(self, table: str) -> tuple[Part, ...]:
-        return self.tables.get(table, ())
+    def parts(self, table: StateTable) -> tuple[Part, ...]:
+        """All parts of a table. Those of different shards have different keys."""
+        names = [shard_name(table, shard) for shard in range(self.shards)] if table.shard_by else [table.name]
+        return tuple(part for name in names for part in self.tables.get(name, ()))
 
 
 class StateFolder:
@@ -86,7 +92,8 @@ class StateFolder:
         if SUBSCRIPTIONS in rows:
             rows[SUBSCRIPTIONS] = assign_handles(rows[SUBSCRIPTIONS], 0)
             index = self.updater.update(index, rows[SUBSCRIPTIONS], moving.boxes, StateRows.empty())
-        tables = {t.name: self.parts.push(t, (), rows[t]) for t in rows if rows[t].num_rows}
+        names = {t: shard_name(t, 0) if t.shard_by else t.name for t in rows}
+        tables = {names[t]: self.parts.push(t, (), rows[t]) for t in rows if rows[t].num_rows}
         live = {t.name: rows[t]["until"].null_count for t in (SUBSCRIPTIONS, BINDINGS) if t in rows}
         counters = {name: count for name, count in live.items() if count}
         files = moving.save(self.segments)
@@ -97,14 +104,28 @@ class StateFolder:
         if not manifest.moving_regions:
             return MovingRegionState.empty()
         tables = [SUBSCRIPTIONS.schema.empty_table()]
-        tables += [self.parts.read(SUBSCRIPTIONS, part) for part in manifest.parts(SUBSCRIPTIONS.name)]
+        tables += [self.parts.read(SUBSCRIPTIONS, part) for part in manifest.parts(SUBSCRIPTIONS)]
         moving = [rows.filter(pc.is_valid(rows["moving_radius"])) for rows in tables]
         newest = newest_rows(SUBSCRIPTIONS, pa.concat_tables(moving))
         return MovingRegionState.open(self.segments, manifest.moving_regions, newest)
 
     def read_table(self, manifest: Manifest, table: StateTable) -> pa.Table:
         """All current rows of a table."""
-        return self.parts.read_all(table, manifest.parts(table.name))
+        return self.parts.read_all(table, manifest.parts(table))
+
+    def divide(self, manifest: Manifest, shards: int) -> Manifest:
+        """The same state with this number of shards. Its files are durable."""
+        if shards == manifest.shards:
+            return manifest
+        sharded = {shard_name(table, shard) for table in SHARDED_TABLES for shard in range(manifest.shards)}
+        tables = {name: parts for name, parts in manifest.tables.items() if name not in sharded}
+        for table in SHARDED_TABLES:
+            for before in range(manifest.shards):
+                rows = self.parts.read_all(table, manifest.tables.get(shard_name(table, before), ()))
+                for shard, those in split_rows(table, rows, shards):
+                    name = shard_name(table, shard)
+                    tables[name] = (*tables.get(name, ()), self.parts.write(table, those))
+        return replace(manifest, tables=tables, shards=shards)
 
     def open_rows(self, manifest: Manifest) -> StateRows:
         return StateRows(self.parts.folder, manifest.tables)
@@ -120,6 +141,7 @@ class StateFolder:
             "format": FORMAT,
             "pipeline": manifest.pipeline,
             "batch": manifest.batch,
+            "shards": manifest.shards,
             "tables": {name: [part._asdict() for part in parts] for name, parts in manifest.tables.items()},
             "index": manifest.index.to_json(),
             "moving_regions": [files._asdict() for files in manifest.moving_regions],
@@ -146,7 +168,7 @@ class StateFolder:
             log.warning("not deleting old state files after this batch: %s", error)
             return
         sharded = [manifest.index.sharded for manifest in kept if manifest.index.sharded]
-        parts = [part.name for manifest in kept for table in TABLES for part in manifest.parts(table.name)]
+        parts = [part.name for manifest in kept for stack in manifest.tables.values() for part in stack]
         parts += [part.name for each in sharded for shard in each.shards for part in shard.rows]
         parts += [part.name for each in sharded for table in each.partitioning.tables.values() for part in table]
         self.parts.sweep(frozenset(parts))
@@ -175,11 +197,27 @@ class StateFolder:
             tables = {name: tuple(Part(**part) for part in parts) for name, parts in content["tables"].items()}
             index = IndexState.from_json(content["index"])
             regions = tuple(MovingRegionFiles(**files) for files in content["moving_regions"])
-            return Manifest(content["pipeline"], content["batch"], tables, content["counters"], index, regions)
+            counters, shards = content["counters"], content["shards"]
+            return Manifest(content["pipeline"], content["batch"], tables, counters, index, regions, shards)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CorruptionError(
                 f"the manifest of batch {batch} is unreadable: {error}", where=str(path), hint=RESTORE_HINT
             ) from error
+
+
+def shard_name(table: StateTable, shard: int) -> str:
+    """The name of the stack of a shard among the tables of a manifest."""
+    return f"{table.name}/{shard}"
+
+
+def split_rows(table: StateTable, rows: pa.Table, shards: int) -> Iterator[tuple[int, pa.Table]]:
+    """The rows of each shard that has some."""
+    if shards == 1 or not rows.num_rows:
+        yield from [(0, rows)] if rows.num_rows else []
+        return
+    shard = shards_of([rows.column(name).combine_chunks() for name in table.shard_by], shards)
+    for number in np.unique(shard).tolist():
+        yield number, rows.filter(pa.array(shard == number))
 
 
 def _checksum(content: Mapping[str, Any]) -> str:

@@ -6,13 +6,12 @@ batch decides the same again. Shards are the authority: what a policy decides is
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from roamcast.match.index.rows import IndexRows
 from roamcast.match.partitioners.categories import CategoryParameters, Distribution
@@ -21,8 +20,8 @@ from roamcast.pipeline.state.lookups import Integers, TableLookup
 from roamcast.pipeline.state.parts import Part
 
 __all__ = [
-    "IMBALANCE", "MATCHERS", "MEASURED", "NONE_MOVE", "PARTITIONERS", "BatchReport", "Masks", "MatcherName",
-    "PartitionerName", "PartitioningSettings", "PartitioningState", "ShardPolicy",
+    "IMBALANCE", "MATCHERS", "MEASURED", "NONE_MOVE", "PARTITIONERS", "BatchReport", "Masks", "MatchSample",
+    "MatcherName", "PartitionerName", "PartitioningSettings", "PartitioningState", "ShardPolicy",
 ]  # fmt: skip
 
 Masks: TypeAlias = npt.NDArray[np.uint64]
@@ -76,14 +75,18 @@ class PartitioningState(NamedTuple):
         return cls(content["partitioner"], dict(content["values"]), tables)
 
 
+MatchSample: TypeAlias = tuple[str, int, Sequence[int]]
+"""An event, by node and offset, and the rows of subscriptions that it matched."""
+
+
 class BatchReport(NamedTuple):
-    """What a batch shows. `matched` has MATCHED_SCHEMA; its `subscriptions` are rows of the lookup `subscriptions`.
+    """What a batch shows. `sample` has some events in order, with the rows of the lookup `subscriptions` that matched.
 
     The load is to be balanced if it `is_due`.
     """
 
     load: LoadRows
-    matched: pa.Table
+    sample: Sequence[MatchSample]
     subscriptions: TableLookup
     is_due: bool
 

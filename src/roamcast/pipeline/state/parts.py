@@ -7,6 +7,7 @@ stacks short.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
@@ -19,11 +20,12 @@ import pyarrow.compute as pc
 from roamcast.durable import storage_errors, sync_folder, write_atomic
 from roamcast.errors import CorruptionError
 from roamcast.lsm import first_to_merge
-from roamcast.pipeline.schemas import StateTable
+from roamcast.pipeline.schemas import KEY_HASH, StateTable
+from roamcast.pipeline.state.hashing import hash_rows
 
 __all__ = ["FORMAT", "RESTORE_HINT", "Obsolete", "Part", "PartFolder", "newest_rows"]
 
-FORMAT: Final = "roamcast-part/7"
+FORMAT: Final = "roamcast-part/8"
 RESTORE_HINT: Final = "restore the whole pipeline folder, or start a new pipeline with --new"
 
 _RATIO: Final = 2
@@ -52,11 +54,13 @@ class PartFolder:
     def write(self, table: StateTable, rows: pa.Table) -> Part:
         """Write a part durably. The same rows make the same part.
 
-        Rows are sorted by the table's `order`. Of shared texts only those in use are written, each once.
+        Rows are sorted by the table's `order`, or by the hash of the key. Of shared texts only those in use are
+        written, each once.
         """
         sink = pa.BufferOutputStream()
-        schema = table.schema.with_metadata(_metadata(table))
-        ordered = _sort(table, rows.select(schema.names).cast(schema).combine_chunks())
+        schema = table.stored.with_metadata(_metadata(table))
+        ordered = _sort(table, rows.select(table.schema.names).cast(table.schema).combine_chunks())
+        ordered = ordered.replace_schema_metadata(schema.metadata)
         with pa.ipc.new_file(sink, schema) as writer:
             writer.write_table(_drop_unused_texts(ordered))
         content = sink.getvalue()
@@ -70,31 +74,40 @@ class PartFolder:
         return part
 
     def read(self, table: StateTable, part: Part) -> pa.Table:
-        """The rows of a part, mapped into memory: the processes of a host share one copy. Raises CorruptionError."""
+        """The rows of a part, mapped into memory: the processes of a host share one copy. Raises CorruptionError.
+
+        The columns are those that are stored. What is not looked at is not mapped, so the file is verified before.
+        """
         path = self.folder / part.name
         with storage_errors(path):
             try:
-                empty = not path.stat().st_size  # an empty file cannot be mapped
-                content = pa.py_buffer(b"") if empty else pa.memory_map(str(path)).read_buffer()
+                with path.open("rb") as file:
+                    checksum = hashlib.file_digest(file, "sha256").hexdigest()
             except FileNotFoundError as error:
                 raise CorruptionError("a part of the state is missing", where=str(path), hint=RESTORE_HINT) from error
-        if hashlib.sha256(content).hexdigest() != part.checksum:
-            raise CorruptionError("a part of the state is damaged", where=str(path), hint=RESTORE_HINT)
-        rows = pa.ipc.open_file(pa.BufferReader(content)).read_all()
-        if rows.schema.metadata != _metadata(table) or not rows.schema.equals(table.schema):
+            if checksum != part.checksum:
+                raise CorruptionError("a part of the state is damaged", where=str(path), hint=RESTORE_HINT)
+            rows = pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+        if rows.schema.metadata != _metadata(table) or not rows.schema.equals(table.stored):
             raise CorruptionError(f"not a {FORMAT} part of {table.name}", where=str(path), hint=RESTORE_HINT)
         return rows.replace_schema_metadata(None)
 
     def read_all(self, table: StateTable, parts: Sequence[Part]) -> pa.Table:
         """The newest row of each key, in a fixed order."""
-        if not parts:
-            return table.schema.empty_table()
-        return newest_rows(table, pa.concat_tables([self.read(table, part) for part in parts]))
+        names = table.schema.names
+        tables = [table.schema.empty_table(), *(self.read(table, part).select(names) for part in parts)]
+        return newest_rows(table, pa.concat_tables(tables))
 
     def push(
-        self, table: StateTable, parts: tuple[Part, ...], rows: pa.Table, obsolete: Obsolete | None = None
+        self,
+        table: StateTable,
+        parts: tuple[Part, ...],
+        rows: pa.Table,
+        obsolete: Obsolete | None = None,
+        *,
+        largest: float = math.inf,
     ) -> tuple[Part, ...]:
-        """Return the stack with `rows` on top, merged as the policy says.
+        """Return the stack with `rows` on top, merged as the policy says, unless that makes more than `largest` rows.
 
         If all parts are merged, `obsolete` rows are deleted: there is no older row that they would uncover.
         """
@@ -102,6 +115,8 @@ class PartFolder:
             return parts
         stack = (*parts, self.write(table, rows))
         first = first_to_merge([part.rows for part in stack], ratio=_RATIO)
+        while sum(part.rows for part in stack[first:]) > largest and first < len(stack):
+            first += 1
         if first == len(stack):
             return stack
         merged = self.read_all(table, stack[first:])
@@ -140,6 +155,10 @@ def _metadata(table: StateTable) -> dict[bytes, bytes]:
 
 
 def _sort(table: StateTable, rows: pa.Table) -> pa.Table:
+    if table.shard_by:
+        hashes = hash_rows([rows.column(key).combine_chunks() for key in table.keys])
+        order = np.argsort(hashes, kind="stable")
+        return rows.take(pa.array(order)).append_column(table.stored.field(KEY_HASH), pa.array(hashes[order]))
     if table.order is None or not rows.num_rows:
         return rows
     numbers = rows[table.order]

@@ -101,11 +101,10 @@ class CurvePolicy(_Stateless):
         """Plan other cuts for the next batch if the load of this one was too uneven."""
         if not report.is_due:
             return
-        matched = report.matched.select(["node", "offset", "subscriptions"])
-        pairs = matched.sort_by([("node", "ascending"), ("offset", "ascending")])["subscriptions"].combine_chunks()
-        sample = sample_evenly(len(pairs.flatten()), _SAMPLE)
-        event = np.repeat(np.arange(len(pairs)), pc.list_value_length(pairs).to_numpy())[sample]
-        keys, is_fixed = _curve_keys(report.subscriptions, pairs.flatten().to_numpy()[sample])
+        rows = np.array([row for _, _, matched in report.sample for row in matched], np.int64)
+        sample = sample_evenly(len(rows), _SAMPLE)
+        event = np.repeat(np.arange(len(report.sample)), [len(matched) for _, _, matched in report.sample])[sample]
+        keys, is_fixed = _curve_keys(report.subscriptions, rows[sample])
         held, _ = _curve_keys(report.subscriptions, report.subscriptions.sample(_SAMPLE))
         load = LoadSample.of_candidates(event[is_fixed], keys)
         threshold = _threshold(self._imbalance, len(np.unique(load.event)), self._workers)

@@ -1,7 +1,8 @@
 """How executors on other hosts get the files of the state, and the journal: from the driver, over HTTP.
 
 Files of the state are immutable and named by their checksum, so all processes of a host share one cache, and nothing in
-it is ever outdated. Segments of the journal are read once and not cached.
+it is ever outdated. Segments of the journal are read once and not cached. Executors also put files there: new parts of
+the state, and letters.
 """
 
 from __future__ import annotations
@@ -16,20 +17,21 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import partial
 from http import HTTPStatus
-from http.client import HTTPConnection, HTTPException, IncompleteRead
+from http.client import HTTPConnection, HTTPException, HTTPResponse, IncompleteRead
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
-from typing import Final, NamedTuple
+from typing import BinaryIO, Final, NamedTuple
+from urllib.parse import quote, unquote
 
 import orjson
 
-from roamcast.durable import storage_errors
-from roamcast.errors import CorruptionError, UnavailableError
+from roamcast.durable import make_folder, storage_errors, sync_folder
+from roamcast.errors import CorruptionError, StorageError, UnavailableError
 from roamcast.journal.port import RecordReader
 from roamcast.journal.remote import JournalServer, RemoteJournal
 from roamcast.pipeline.state.parts import RESTORE_HINT
@@ -38,6 +40,8 @@ __all__ = ["CACHE", "StateFetcher", "serve_state"]
 
 log = logging.getLogger(__name__)
 
+_NEW_FILE: Final = re.compile(r"parts/([0-9a-f]{64})\.arrow|outbox/[^/.][^/]*/letters/\d{20}-[0-9a-f-]+\.parquet")
+_CHECKSUM: Final = "Checksum"
 _FILE: Final = re.compile(r"(?:parts|segments)/([0-9a-f]{64})\.(?:arrow|segment)")
 _JOURNAL: Final = "journal/"
 CACHE: Final = "ROAMCAST_CACHE"
@@ -73,6 +77,22 @@ class StateFetcher(NamedTuple):
         if missing:
             _sweep(self.folder)
         return self.folder
+
+    def put(self, name: str, path: Path) -> None:
+        """Send a file to the driver, which has it durably afterwards.
+
+        Raises UnavailableError if the driver does not respond, StorageError if its disk refuses.
+        """
+        with storage_errors(path), path.open("rb") as file:
+            headers = {_CHECKSUM: hashlib.file_digest(file, "sha256").hexdigest()}
+            headers["Content-Length"] = str(file.tell())
+            file.seek(0)
+            with self._request("PUT", quote(name), headers, file) as response:
+                content = response.read().decode()
+                if response.status == HTTPStatus.INSUFFICIENT_STORAGE:
+                    raise StorageError(f"the driver cannot store a file: {content}", where=name)
+                if response.status != HTTPStatus.CREATED:
+                    raise UnavailableError(f"the driver refused a file: {response.status}", where=name)
 
     def journal(self) -> RecordReader:
         """The driver's journals."""
@@ -116,25 +136,31 @@ class StateFetcher(NamedTuple):
             Path(temporary).unlink(missing_ok=True)
 
     def _get(self, file: str) -> Iterator[bytes]:
+        with self._request("GET", file) as response:
+            if response.status == HTTPStatus.NOT_FOUND:
+                raise CorruptionError("a file of the state is missing", where=file, hint=RESTORE_HINT)
+            if response.status != HTTPStatus.OK:
+                where, hint = f"{self.host}:{self.port}", "another pipeline may have replaced this one"
+                raise UnavailableError("the driver refused a file of the state", where=where, hint=hint)
+            while chunk := response.read(_CHUNK):
+                yield chunk
+            if response.length:  # http.client does not report a truncated body
+                raise IncompleteRead(b"", response.length)
+
+    @contextmanager
+    def _request(
+        self, method: str, name: str, headers: Mapping[str, str] | None = None, body: BinaryIO | None = None
+    ) -> Iterator[HTTPResponse]:
         where = f"{self.host}:{self.port}"
         with closing(HTTPConnection(self.host, self.port, timeout=_TIMEOUT_S)) as connection:
             try:
-                connection.request("GET", f"/{file}", headers={"Authorization": f"Bearer {self.key}"})
-                response = connection.getresponse()
-                if response.status == HTTPStatus.NOT_FOUND:
-                    raise CorruptionError("a file of the state is missing", where=file, hint=RESTORE_HINT)
-                if response.status != HTTPStatus.OK:
-                    hint = "another pipeline may have replaced this one"
-                    raise UnavailableError("the driver refused a file of the state", where=where, hint=hint)
-                while chunk := response.read(_CHUNK):
-                    yield chunk
-                if response.length:  # http.client does not report a truncated body
-                    raise IncompleteRead(b"", response.length)
+                headers = {"Authorization": f"Bearer {self.key}", **(headers or {})}
+                connection.request(method, f"/{name}", body, headers)
+                yield connection.getresponse()
             except (OSError, HTTPException) as error:
                 hint = "check that this host can reach the driver (see --host)"
-                raise UnavailableError(
-                    f"cannot fetch a file of the state from the driver: {error}", where=where, hint=hint
-                ) from error
+                what = "fetch a file of the state from" if method == "GET" else "send a file to"
+                raise UnavailableError(f"cannot {what} the driver: {error}", where=where, hint=hint) from error
 
 
 def _touch(path: Path) -> bool:
@@ -160,14 +186,17 @@ def _sweep(cache: Path) -> None:
 
 
 @contextmanager
-def serve_state(folder: Path, host: str, cache: Path, journal: JournalServer | None = None) -> Iterator[StateFetcher]:
+def serve_state(
+    folder: Path, host: str, cache: Path, journal: JournalServer | None = None, outbox: Path | None = None
+) -> Iterator[StateFetcher]:
     """On the driver: serve the files of the state in `folder`, and the journal, to clients that have the key.
 
+    They may also put new parts there, and letters into the `outbox`.
     Listens on any free port of `host`. Raises UnavailableError if that is not an address of this machine.
     """
     key = secrets.token_urlsafe(32)
     try:
-        server = _StateServer((host, 0), partial(_StateHandler, folder, journal, key))
+        server = _StateServer((host, 0), partial(_StateHandler, folder, journal, outbox, key))
     except OSError as error:
         hint = "pass a name or an address of this machine that the workers can reach"
         raise UnavailableError(f"cannot listen on {host}: {error.strerror}", where="--host", hint=hint) from error
@@ -194,15 +223,17 @@ class _StateHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     timeout = _TIMEOUT_S
 
-    def __init__(self, folder: Path, journal: JournalServer | None, key: str, *args: object) -> None:
+    def __init__(
+        self, folder: Path, journal: JournalServer | None, outbox: Path | None, key: str, *args: object
+    ) -> None:
         self._folder = folder
+        self._outbox = outbox
         self._journal = journal
         self._key = key
         super().__init__(*args)  # type: ignore[arg-type]
 
     def do_GET(self) -> None:
-        authorization = self.headers.get("Authorization", "").encode()
-        if not hmac.compare_digest(authorization, f"Bearer {self._key}".encode()):
+        if not self._is_authorized():
             self._refuse(HTTPStatus.FORBIDDEN)
             return
         name = self.path.removeprefix("/")
@@ -213,11 +244,60 @@ class _StateHandler(BaseHTTPRequestHandler):
         else:
             self._refuse(HTTPStatus.NOT_FOUND)
 
-    def _send_content(self, content: bytes | None) -> None:
+    def do_PUT(self) -> None:
+        name, checksum = unquote(self.path.removeprefix("/")), self.headers.get(_CHECKSUM, "")
+        if not self._is_authorized() or not (target := self._target(name, checksum)):
+            self.close_connection = True  # the body is not read
+            self._refuse(HTTPStatus.FORBIDDEN)
+            return
+        try:
+            received = self._receive(target, int(self.headers["Content-Length"]), checksum)
+        except StorageError as error:
+            self.close_connection = True
+            self._send_content(str(error).encode(), HTTPStatus.INSUFFICIENT_STORAGE)
+            return
+        self._send_content(b"", HTTPStatus.CREATED if received else HTTPStatus.BAD_REQUEST)
+
+    def _is_authorized(self) -> bool:
+        authorization = self.headers.get("Authorization", "").encode()
+        return hmac.compare_digest(authorization, f"Bearer {self._key}".encode())
+
+    def _target(self, name: str, checksum: str) -> Path | None:
+        """Where a file that an executor sends belongs; None if it may not send this."""
+        found = _NEW_FILE.fullmatch(name)
+        if found is None or (found[1] is not None and found[1] != checksum):
+            return None
+        if found[1] is not None:
+            return self._folder / name
+        return None if self._outbox is None else self._outbox / name.removeprefix("outbox/")
+
+    def _receive(self, target: Path, size: int, checksum: str) -> bool:
+        """Store a file durably; False if it did not arrive as it was sent."""
+        make_folder(target.parent)
+        digest = hashlib.sha256()
+        with storage_errors(target):
+            descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix="put-")
+            try:
+                with os.fdopen(descriptor, "wb") as sink:
+                    while size and (chunk := self.rfile.read(min(size, _CHUNK))):
+                        digest.update(chunk)
+                        sink.write(chunk)
+                        size -= len(chunk)
+                    sink.flush()
+                    os.fsync(sink.fileno())
+                if digest.hexdigest() != checksum:
+                    return False
+                Path(temporary).rename(target)
+                sync_folder(target.parent)
+                return True
+            finally:
+                Path(temporary).unlink(missing_ok=True)
+
+    def _send_content(self, content: bytes | None, status: HTTPStatus = HTTPStatus.OK) -> None:
         if content is None:
             self._refuse(HTTPStatus.NOT_FOUND)
             return
-        self.send_response(HTTPStatus.OK)
+        self.send_response(status)
         self.send_header("Content-Type", "application/octet-stream")
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()

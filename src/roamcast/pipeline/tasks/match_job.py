@@ -1,4 +1,4 @@
-"""Matching a batch, in either physical plan: in one Spark job or, if it is small, in the driver.
+"""Matching the events of a batch, in either physical plan: in tasks or, if the batch is small, in the driver.
 
 If the index is partitioned, events are routed to the workers that may hold a match, and matched there.
 """
@@ -16,8 +16,9 @@ import pyarrow.compute as pc
 from roamcast.journal.port import JournalReader, RecordReader
 from roamcast.journal.records import EVENT, FORWARDED, add_home_column
 from roamcast.match.port import Events
-from roamcast.pipeline.schemas import MATCHED_SCHEMA, ROUTED_SCHEMA, spark_schema
+from roamcast.pipeline.schemas import MATCHED_SCHEMA, ROUTED_SCHEMA, SHARDED_SCHEMA, spark_schema
 from roamcast.pipeline.state.control import OffsetRanges
+from roamcast.pipeline.state.hashing import shards_of
 from roamcast.pipeline.state.index_state import Shard
 from roamcast.pipeline.state.load import LoadRows
 from roamcast.pipeline.state.lookups import Integers, KeyRows, TableLookup
@@ -36,11 +37,11 @@ from roamcast.pipeline.tasks.match import (
 from roamcast.pipeline.tasks.memory import exclude_modules_from_collection
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 __all__ = [
-    "OffsetRange", "gather_matches", "match_events", "match_here", "match_journal", "match_shards", "route_events",
-    "split_ranges",
+    "OffsetRange", "count_matches", "gather_matches", "match_events", "match_here", "match_rows", "match_shards",
+    "read_ranges", "route_events", "split_ranges",
 ]  # fmt: skip
 
 Batches: TypeAlias = Iterator[pa.RecordBatch]
@@ -50,7 +51,7 @@ _RECORDS_PER_TASK: Final = 25_000
 _SEGMENTS_PER_TASK: Final = 500
 
 _MATCHED_KINDS: Final = pa.array([EVENT, FORWARDED])
-_ABSENT: Final = ("kind", "home", "entity", "seq", "time", "complete", "bindings")
+_ABSENT: Final = ("kind", "seq", "time", "complete", "bindings")
 
 
 class OffsetRange(NamedTuple):
@@ -73,36 +74,48 @@ def split_ranges(journal: JournalReader, ranges: OffsetRanges) -> list[OffsetRan
     return split
 
 
-def match_journal(
-    spark: SparkSession, journal: RecordReader, ranges: Sequence[OffsetRange], context: MatchContext
-) -> pa.Table:
-    """Match the events in these ranges of the journal, as `match_events` does. The tasks that match read them."""
+def read_ranges(journal: RecordReader, ranges: Sequence[OffsetRange]) -> Callable[[Batches], Batches]:
+    """Return a function for tasks: it reads those of the ranges whose numbers are in the rows."""
 
     def read(tasks: Batches) -> Batches:
         for batch in tasks:
             for task in batch["id"].to_pylist():
                 yield from journal.read(*ranges[task])
 
-    return match_events(spark.range(0, len(ranges), 1, len(ranges)), context, read)
+    return read
 
 
-def match_events(rows: DataFrame, context: MatchContext, read: Callable[[Batches], Batches] = iter) -> pa.Table:
-    """Match the events of a batch in one Spark job: a row of MATCHED_SCHEMA for each event.
+def match_rows(
+    rows: DataFrame, context: MatchContext, read: Callable[[Batches], Batches] = iter, shards: int = 1
+) -> DataFrame:
+    """Match the events of a batch, with the shards of their sources: rows of SHARDED_SCHEMA.
 
     `read` turns rows into records of the journal, in the tasks; by default, the rows are records. If the index is
     partitioned, what does not need it is done where the events are read. Only events that may match go to the workers
-    that hold those subscriptions.
+    that hold those subscriptions; `gather_matches` merges what these return.
     """
-    schema = spark_schema(MATCHED_SCHEMA)
+    schema = spark_schema(SHARDED_SCHEMA)
     match = match_records(context if context.sharded is None else context.for_bindings())
-    events = rows.mapInArrow(lambda batches: match(read(batches)), schema)
+    events = rows.mapInArrow(lambda batches: _add_shards(match(read(batches)), shards), schema)
     if context.sharded is None:
-        return events.toArrow()
-    route = route_events(context)
+        return events
+    route, match_shard = route_events(context), match_shards(context)
     routed = rows.mapInArrow(lambda batches: route(read(batches)), spark_schema(ROUTED_SCHEMA))
     by_worker = routed.repartitionById(len(context.sharded.shards), "worker")
-    matches = by_worker.mapInArrow(match_shards(context), schema)
-    return gather_matches(events.union(matches).toArrow(), context.open_subscriptions())
+    return events.union(by_worker.mapInArrow(lambda batches: _add_shards(match_shard(batches), shards), schema))
+
+
+def _add_shards(batches: Batches, shards: int) -> Batches:
+    for rows in batches:
+        keys = [pc.fill_null(rows[name], "") for name in ("home", "entity")]
+        shard = pa.array(shards_of(keys, shards), pa.int32())
+        yield pa.RecordBatch.from_arrays([*rows.columns, shard], schema=SHARDED_SCHEMA)
+
+
+def match_events(rows: DataFrame, context: MatchContext) -> pa.Table:
+    """Match records in one Spark job: a row of MATCHED_SCHEMA for each event."""
+    matched = match_rows(rows, context).toArrow().select(MATCHED_SCHEMA.names)
+    return matched if context.sharded is None else gather_matches(matched, context.open_subscriptions())
 
 
 def match_here(records: Iterable[pa.RecordBatch], context: MatchContext) -> pa.Table:
@@ -113,6 +126,12 @@ def match_here(records: Iterable[pa.RecordBatch], context: MatchContext) -> pa.T
     events = match_records(context.for_bindings())(iter(batches))
     matches = match_shards(context)(route_events(context)(iter(batches)))
     return gather_matches(pa.Table.from_batches([*events, *matches], MATCHED_SCHEMA), context.open_subscriptions())
+
+
+def count_matches(matched: pa.Table) -> int:
+    """The number of matches of both plans in rows of MATCHED_SCHEMA."""
+    columns = (matched["subscriptions"], matched["bindings"])
+    return sum(pc.sum(pc.list_value_length(column)).as_py() or 0 for column in columns)
 
 
 def route_events(context: MatchContext) -> Callable[[Batches], Batches]:
@@ -161,7 +180,7 @@ def _match_shard(events: pa.RecordBatch, worker: int, context: MatchContext) -> 
     handles = opened.subscriptions.take(pairs.row, ("handle",))["handle"].to_numpy()
     absent = pa.nulls(len(matched))
     columns = {
-        **{name: chosen[name] for name in ("node", "offset")},
+        **{name: chosen[name] for name in ("node", "offset", "home", "entity")},
         **{name: absent.cast(MATCHED_SCHEMA.field(name).type) for name in _ABSENT},
         "event": pa.array(events_to_json(chosen), pa.string()),
         "attributes": chosen["body"],

@@ -9,8 +9,7 @@ from typing import Any
 import orjson
 
 from roamcast.deliver.chunks import merge_chunk
-from roamcast.deliver.mailbox import Cursor, Mailbox
-from roamcast.deliver.port import Arriving, Bookkeeping, LastKnownOffice, Leaving, MailboxLoad, Tenure
+from roamcast.deliver.port import Arriving, Bookkeeping, Cursor, LastKnownOffice, Leaving, Mailbox, MailboxLoad, Tenure
 from roamcast.ranges import Ranges
 from roamcast.store.session import Session
 

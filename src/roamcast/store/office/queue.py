@@ -6,8 +6,7 @@ from collections.abc import Iterable
 
 import orjson
 
-from roamcast.deliver.mailbox import LetterKey
-from roamcast.deliver.port import PendingClaim
+from roamcast.deliver.port import LetterKey, PendingClaim
 from roamcast.model import Letter
 from roamcast.store.engine import chunked
 from roamcast.store.office.accounts import OfficeTables, to_json

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import orjson
 import pytest
-from nodes import RunningNode, bearer, in_process_node, until
+from nodes import LIMIT, RunningNode, bearer, in_process_node, until
 
 from roamcast.client import Client
 from roamcast.client.streams import SseReader
 from roamcast.errors import PermissionDeniedError
+from roamcast.security.tokens import hash_token
+from roamcast.store.registry.values import Entity
 
 FIRE_AT_A = "Select Where &name = a and &location in nearest"
 
@@ -62,6 +65,21 @@ def test_one_stream_covers_all_sources_of_a_gateway(node: RunningNode) -> None:
         assert next(events) == {"demanded": True, "sources": {"c": False}}
         ann.unsubscribe("q")
         assert next(events) == {"demanded": False, "sources": {"a": False}}
+
+
+def test_a_stream_ends_when_its_gateway_is_another_one(node: RunningNode) -> None:
+    """Which nothing is told of to the one before, even if there was no moment without a gateway."""
+    gateway, go, token = node.gateway("g"), threading.Event(), "n" * 43
+    with stream(node, gateway) as events:
+        assert next(events) == {"demanded": False, "sources": {}}
+        control = node.service.control
+        control.query(lambda _: go.wait(LIMIT))
+        both = [control.remove("g"), control.register(Entity("g", "gateway", hash_token(token)))]
+        go.set()
+        for each in both:
+            each.result(LIMIT)
+        node.client(token).register_sources([{"id": "secret"}])
+        assert next(events, None) is None
 
 
 def test_a_ticket_opens_the_demand_stream_of_a_gateway(node: RunningNode) -> None:

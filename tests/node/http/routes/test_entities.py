@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from nodes import RunningNode, bearer, in_process_node, journalled, leave, until
+from nodes import RunningNode, bearer, files_in, in_process_node, journalled, leave, until
 
 from roamcast.errors import AuthenticationError, ConflictError, InputError, NotFoundError
 
@@ -135,7 +135,7 @@ def test_a_removed_mailbox_is_never_opened_again(tmp_path: Path) -> None:
         assert anna.pull(wait=10)
         anna.unregister()
         leave(tmp_path, 3, ("anna", 3, "late"))
-        until(lambda: not list((tmp_path / "outbox" / "local").iterdir()), "the letter to be taken")
+        until(lambda: not files_in(tmp_path / "outbox" / "local"), "the letter to be taken")
         with pytest.raises(ConflictError):
             node.subscriber()
     with in_process_node(tmp_path) as node, pytest.raises(ConflictError):

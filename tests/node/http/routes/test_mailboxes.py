@@ -11,7 +11,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from nodes import LIMIT, RunningNode, bearer, in_process_node, leave, letter_body, until
+from nodes import LIMIT, RunningNode, bearer, files_in, in_process_node, leave, letter_body, until
 
 from roamcast.client import Client, Letter
 from roamcast.client.streams import SseEvent, SseReader
@@ -51,7 +51,7 @@ def test_letters_in_repeated_batches_are_delivered_once(node: RunningNode) -> No
     leave(node.data, 1, ("anna", 1, "a"), ("anna", 2, "b"))
     leave(node.data, 2, ("anna", 2, "b"), ("anna", 3, "c"))
     assert ids(pulled(anna, 3)) == ["a", "b", "c"]
-    until(lambda: not list((node.data / "outbox" / "local").iterdir()), "the outbox to be empty")
+    until(lambda: not files_in(node.data / "outbox" / "local"), "the outbox to be empty")
     assert ids(anna.pull()) == ["a", "b", "c"]
 
 
@@ -59,7 +59,7 @@ def test_letters_wait_for_earlier_ones(node: RunningNode) -> None:
     """Number 2 is held back until number 1 arrives."""
     anna = node.subscriber()
     leave(node.data, 1, ("anna", 2, "b"))
-    until(lambda: not list((node.data / "outbox" / "local").iterdir()), "the batch to be taken")
+    until(lambda: not files_in(node.data / "outbox" / "local"), "the batch to be taken")
     assert anna.pull() == []
     leave(node.data, 2, ("anna", 1, "a"))
     assert ids(pulled(anna, 2)) == ["a", "b"]

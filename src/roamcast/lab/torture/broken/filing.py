@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from roamcast.deliver.filing import Filing, FilingResult
-from roamcast.deliver.mailbox import FiledLetter, FilingPlan, Mailbox
+from roamcast.deliver.port import FiledLetter, FilingPlan, Mailbox
 from roamcast.deliver.requests import Acknowledge, Acknowledged, LettersReady, Pull, Pulled
 from roamcast.model import Letter
 from roamcast.ranges import Ranges

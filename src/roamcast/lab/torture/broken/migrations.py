@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from roamcast.deliver.chunks import cut_chunk
-from roamcast.deliver.mailbox import Mailbox
 from roamcast.deliver.messages import ChunkReceipt, MailboxChunk, MailboxClaim, Transmit
 from roamcast.deliver.migration import Migration
-from roamcast.deliver.port import Bookkeeping, PendingClaim, Tenure
+from roamcast.deliver.port import Bookkeeping, Mailbox, PendingClaim, Tenure
 
 __all__ = [
     "AcceptsPastChunks",

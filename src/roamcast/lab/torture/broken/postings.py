@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from roamcast.deliver.mailbox import LetterKey, key_of
 from roamcast.deliver.messages import BundleReceipt, LetterBundle
-from roamcast.deliver.port import PendingWork, WorkKind
+from roamcast.deliver.port import LetterKey, PendingWork, WorkKind, key_of
 from roamcast.deliver.posting import Posting
 from roamcast.deliver.requests import LetterSent, SendLetter
 

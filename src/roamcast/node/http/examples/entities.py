@@ -145,9 +145,24 @@ LAST: Final[Examples] = {
     "show_entity": {
         "anna": Example(
             "With the operator token",
-            {**_ANNA_1, "subscriptions": ["fires", "near"], "count": 2},
+            {**_ANNA_1, "subscriptions": ["fires", "near"], "count": 2, "sources": None},
             caller=OPERATOR,
             parameters={"id": "anna"},
+        ),
+        "hub": Example(
+            "A gateway itself",
+            {
+                "id": "hub",
+                "kind": "gateway",
+                "attributes": {},
+                "position": None,
+                "gateway": None,
+                "subscriptions": [],
+                "count": 0,
+                "sources": 1,
+            },
+            caller=HUB,
+            parameters={"id": "hub"},
         ),
     },
     "arrive": {

@@ -10,7 +10,7 @@ from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
 
 from roamcast.errors import CapacityError
-from roamcast.node.auth import Caller
+from roamcast.node.callers import Caller, is_current
 from roamcast.node.http.api_route import ApiRoute
 from roamcast.node.http.dependencies import DemandReader, SourceOrGateway, TheNode, TokenHash
 from roamcast.node.http.openapi import errors
@@ -61,7 +61,7 @@ async def _stream(node: Node, caller: Caller) -> AsyncIterator[bytes]:
     waiters, pause = node.discovery.waiters, _GATEWAY_PAUSE if caller.kind == "gateway" else 0.0
     sent: Mapping[str, bool] | None = None
     with waiters.waiting(caller.id) as event:
-        while not waiters.stopped and node.entities.find(caller.id) is not None:
+        while not waiters.stopped and is_current(caller, node.entities.find):
             event.clear()
             demand = _demand_of(node, caller)
             changed = demand if sent is None else dict(demand.items() - sent.items())

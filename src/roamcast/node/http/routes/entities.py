@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from roamcast.errors import PermissionDeniedError
-from roamcast.node.auth import Caller
+from roamcast.node.callers import Caller
 from roamcast.node.http.api_route import ApiRoute
 from roamcast.node.http.bulk_rows import CHUNK
 from roamcast.node.http.dependencies import AnyCaller, CallerOrOperator, TheNode
@@ -83,7 +83,7 @@ async def show_me(node: TheNode, caller: AnyCaller) -> MeOut:
 async def set_attributes(request: Request, node: TheNode, caller: AnyCaller) -> EntityOut:
     """Replace all attributes of the caller. Events published after the response carry the new ones."""
     attributes = (await _ATTRIBUTES.read(request, node)).root
-    entity = await await_to_the_end(node.control.set_attributes(caller.id, attributes))
+    entity = await await_to_the_end(node.control.set_attributes(caller.id, attributes, caller))
     node.show_entity(entity)
     return EntityOut(**fields_of(entity))
 
@@ -104,8 +104,8 @@ async def unregister(
     if caller.kind == "subscriber":
         await node.office.mailboxes.remove(caller.id)
     if sources:
-        await _remove_sources(node, caller.id)
-    subscriptions = await await_to_the_end(node.control.remove(caller.id))
+        await _remove_sources(node, caller)
+    subscriptions = await await_to_the_end(node.control.remove(caller.id, caller))
     node.remove_features(layer_of(entity), [entity.id])
     node.remove_features("subscriptions", subscriptions)
     node.waiters.notify([node.office.names.of(entity.id)])
@@ -120,7 +120,7 @@ async def forget_position(node: TheNode, caller: AnyCaller) -> None:
             where="Authorization",
             hint="DELETE /v1/sources/{id}/position is for its sources",
         )
-    await await_to_the_end(node.control.erase_position(caller.id))
+    await await_to_the_end(node.control.erase_position(caller.id, caller))
     entity = node.entities.get(caller.id)
     node.remove_features(layer_of(entity), [entity.id])
 
@@ -135,7 +135,7 @@ async def renew_token(id: str, node: TheNode, caller: CallerOrOperator) -> Token
     _check_self(id, caller)
     entity = node.entities.get(id)
     token = new_token()
-    await await_to_the_end(node.control.set_token(id, hash_token(token)))
+    await await_to_the_end(node.control.set_token(id, hash_token(token), caller))
     if entity.kind == "subscriber":
         await node.office.recall(id)
     return TokenOut(id=id, kind=entity.kind, token=token)
@@ -156,16 +156,18 @@ async def show_entity(id: str, node: TheNode, caller: CallerOrOperator) -> Where
         _check_self(id, caller)
     entity = node.entities.get(id)
     if entity.kind == "source":
-        bound = await await_to_the_end(node.control.query(lambda adapter: adapter.entity_status(id).subscriptions))
+        read = node.control.query(lambda adapter: adapter.entity_status(id).subscriptions, caller, [id])
+        bound = await await_to_the_end(read)
         first, count = list(bound[: node.limits.page]), len(bound)
     else:
         first, count = await run_in_threadpool(_subscriptions_of, node, id)
-    return WhereOut(**fields_of(entity), subscriptions=first, count=count)
+    sources = len(node.entities.sources_of(id)) if entity.kind == "gateway" else None
+    return WhereOut(**fields_of(entity), subscriptions=first, count=count, sources=sources)
 
 
-async def _remove_sources(node: Node, gateway: str) -> None:
+async def _remove_sources(node: Node, gateway: Caller) -> None:
     """Remove the sources of a gateway in chunks, so that other requests are handled in between."""
-    sources = node.entities.sources_of(gateway)
+    sources = node.entities.sources_of(gateway.id)
     for first in range(0, len(sources), CHUNK):
         removed = await await_to_the_end(node.gateway_requests.remove_sources(gateway, sources[first : first + CHUNK]))
         node.remove_features("sources", removed)

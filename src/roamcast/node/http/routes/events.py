@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from fastapi import APIRouter, Request
 
 from roamcast.errors import InputError, PermissionDeniedError
-from roamcast.node.auth import Caller
 from roamcast.node.http.api_route import ApiRoute
 from roamcast.node.http.bulk_bodies import EVENTS, POSITIONS
 from roamcast.node.http.dependencies import AnyCaller, Publisher, SourceOrGateway, TheNode
@@ -26,7 +23,6 @@ from roamcast.node.peers.remote_sources import RemoteSource
 from roamcast.node.position_intake import positions_of
 from roamcast.node.publish_rights import PublishRights
 from roamcast.node.schemas import NumbersIn
-from roamcast.node.service import Node
 from roamcast.node.waiting import await_to_the_end
 
 router = APIRouter(tags=["events"], route_class=ApiRoute)
@@ -60,22 +56,14 @@ async def publish_events(request: Request, node: TheNode, publisher: Publisher) 
         pass_on = node.links.pass_on if node.links.is_linked(publisher.home) else None
         accepted = await node.intake.accept_remote(publisher, events, bulk=bulk, now=now, pass_on=pass_on)
     else:
-        accepted = await node.intake.accept(
-            _rights(node, publisher, PublishRights.of_source), events, bulk=bulk, now=now
-        )
+        rights = PublishRights.of_caller(publisher, node.entities.find)
+        accepted = await node.intake.accept(rights, events, bulk=bulk, now=now)
     return _published(accepted)
 
 
 def _published(result: IntakeResult) -> PublishedOut:
     sources = [SourceNumbersOut(**each._asdict()) for each in result.sources] if len(result.sources) > 1 else []
     return PublishedOut(accepted=result.accepted, first_seq=result.first_seq, last_seq=result.last_seq, sources=sources)
-
-
-def _rights(node: Node, caller: Caller, own: Callable[[str], PublishRights]) -> PublishRights:
-    """Those of a gateway, or else the caller's `own`."""
-    if caller.kind != "gateway":
-        return own(caller.id)
-    return PublishRights.of_gateway(caller.id, lambda source: node.entities.gateway_of(source) == caller.id)
 
 
 @router.post("/numbers", openapi_extra=_NUMBERS.openapi)
@@ -85,7 +73,7 @@ async def reserve_numbers(request: Request, node: TheNode, caller: SourceOrGatew
     A gateway says how many for which of its `sources`, and gets the numbers by source. Unused numbers are harmless.
     """
     body = await _NUMBERS.read(request, node)
-    rights = _rights(node, caller, PublishRights.of_source)
+    rights = PublishRights.of_caller(caller, node.entities.find)
     if body.sources is not None:
         for source in body.sources:
             try:
@@ -96,7 +84,11 @@ async def reserve_numbers(request: Request, node: TheNode, caller: SourceOrGatew
         numbers = {source: NumbersOut(first=first, count=body.sources[source]) for source, first in firsts.items()}
         return NumbersBySourceOut(sources=numbers)
     if rights.default is None or body.count is None:
-        raise InputError("a gateway has no numbers of its own", where="count", hint='send "sources": {"id": count}')
+        raise InputError(
+            "a gateway has no numbers of its own",
+            where="count",
+            hint='name the source of each event, here "sources": {"id": count}',
+        )
     firsts = await node.sequences.reserve({rights.default: body.count})
     return NumbersOut(first=firsts[rights.default], count=body.count)
 
@@ -111,9 +103,9 @@ async def report_positions(request: Request, node: TheNode, caller: AnyCaller) -
     positions stale.
     """
     received, bulk = await POSITIONS.read(request, node)
-    rights, now = _rights(node, caller, PublishRights.of_entity), node.clock.now()
+    rights, now = PublishRights.of_caller(caller, node.entities.find), node.clock.now()
     positions = positions_of(received, rights, node.space, node.limits.ahead, bulk=bulk, now=now)
-    stale = await await_to_the_end(node.control.move(positions))
+    stale = await await_to_the_end(node.control.move(positions, caller))
     for id in dict.fromkeys(position.entity for position in positions):
         if (entity := node.entities.find(id)) is not None:
             node.show_entity(entity)

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import orjson
 from fastapi import APIRouter, Query, Request, Response
 
-from roamcast.errors import AuthenticationError, InputError, PermissionDeniedError, RoamcastError
+from roamcast.errors import AuthenticationError, InputError, RoamcastError
+from roamcast.node.callers import Caller
 from roamcast.node.http.api_route import ApiRoute
 from roamcast.node.http.bulk_rows import NDJSON, Row, Rows, accept_each, add_rows, is_bulk, read_rows
 from roamcast.node.http.dependencies import Gateway, GatewayOrOperator, RegisteringGateway, TheNode
@@ -17,7 +18,6 @@ from roamcast.node.http.openapi import OPTIONAL_TOKEN, errors
 from roamcast.node.http.registration import position_of, register
 from roamcast.node.http.request_parsing import BodyParser, media_type, parse_off_loop, read_bytes
 from roamcast.node.http.schemas.entities import EntityOut, RegisteredOut, SourceOut, SourcesOut
-from roamcast.node.scene import layer_of
 from roamcast.node.schemas import AttributesIn, EntityIn
 from roamcast.node.service import Node
 from roamcast.node.waiting import await_to_the_end
@@ -69,9 +69,9 @@ async def register_source(
         registered = await register(node, "source", await parse_off_loop(body, lambda: _SOURCE.parse(body, limits)))
         return _json(SourceOut(id=registered.id, token=registered.token).model_dump(), registered.status)
     if is_bulk(body, type_):
-        return await _register_many(node, gateway.id, body, type_, all_or_none=all_or_none)
+        return await _register_many(node, gateway, body, type_, all_or_none=all_or_none)
     source = await parse_off_loop(body, lambda: _read(node, gateway.id, body))
-    (is_new,) = await _register(node, gateway.id, [source], all_or_none=True)
+    (is_new,) = await _register(node, gateway, [source], all_or_none=True)
     return _json(SourceOut(id=source.id, token=None, gateway=gateway.id).model_dump(), 201 if is_new else 200)
 
 
@@ -97,8 +97,8 @@ async def set_source_attributes(id: str, request: Request, node: TheNode, gatewa
     Events published after the response carry the new ones.
     """
     attributes = (await _ATTRIBUTES.read(request, node)).root
-    _check_own(node, gateway.id, id)
-    source = await await_to_the_end(node.control.set_attributes(id, attributes))
+    _check_source(node, id)
+    source = await await_to_the_end(node.control.set_attributes(id, attributes, gateway))
     node.show_entity(source)
     return EntityOut(**fields_of(source))
 
@@ -106,8 +106,8 @@ async def set_source_attributes(id: str, request: Request, node: TheNode, gatewa
 @router.delete("/{id}/position", status_code=204, responses=errors(404))
 async def forget_source_position(id: str, node: TheNode, gateway: Gateway) -> None:
     """Erase the position and the binding history of a source of the calling gateway."""
-    _check_own(node, gateway.id, id)
-    await await_to_the_end(node.control.erase_position(id))
+    _check_source(node, id)
+    await await_to_the_end(node.control.erase_position(id, gateway))
     node.remove_features("sources", [id])
 
 
@@ -117,23 +117,17 @@ async def remove_source(id: str, node: TheNode, gateway: GatewayOrOperator) -> N
 
     Its id can be registered again; its sequence numbers continue after those already used.
     """
-    source = node.entities.find(id)
-    if source is None or source.kind != "source":
-        raise unknown_source(id)
-    if gateway is None:
-        await await_to_the_end(node.control.remove(id))
-    else:
-        _check_own(node, gateway.id, id)
-        await await_to_the_end(node.gateway_requests.remove_sources(gateway.id, [id]))
-    node.remove_features(layer_of(source), [id])
+    _check_source(node, id)
+    await await_to_the_end(node.control.remove(id, gateway))
+    node.remove_features("sources", [id])
 
 
-async def _register_many(node: Node, gateway: str, body: bytes, type_: str, *, all_or_none: bool) -> Response:
+async def _register_many(node: Node, gateway: Caller, body: bytes, type_: str, *, all_or_none: bool) -> Response:
     rows = await parse_off_loop(body, lambda: read_rows(body, type_, "sources", node.limits.bulk))
 
     def accept(chunk: Rows, first: int) -> list[tuple[str, Entity] | RoamcastError]:
         def read(row: Row, number: int) -> tuple[str, Entity]:
-            source = _read(node, gateway, row if isinstance(row, bytes) else orjson.dumps(row))
+            source = _read(node, gateway.id, row if isinstance(row, bytes) else orjson.dumps(row))
             return source.id, source
 
         return accept_each(chunk, first, "sources", read)
@@ -145,13 +139,13 @@ async def _register_many(node: Node, gateway: str, body: bytes, type_: str, *, a
 
 
 async def _register(
-    node: Node, gateway: str, sources: Sequence[Entity], *, all_or_none: bool
+    node: Node, gateway: Caller, sources: Sequence[Entity], *, all_or_none: bool
 ) -> Sequence[bool | RoamcastError]:
     outcomes = await await_to_the_end(node.gateway_requests.register_sources(gateway, sources, all_or_none=all_or_none))
     for source, is_new in zip(sources, outcomes, strict=True):
         if is_new is True and source.position is not None:
             node.show_entity(source)
-    node.discovery.waiters.notify([gateway])
+    node.discovery.waiters.notify([gateway.id])
     return outcomes
 
 
@@ -163,15 +157,10 @@ def _read(node: Node, gateway: str, body: bytes) -> Entity:
     return Entity(source.id, "source", None, source.attributes, position_of(node, source), gateway)
 
 
-def _check_own(node: Node, gateway: str, id: str) -> None:
-    """Raises NotFoundError, and PermissionDeniedError for a source that does not belong to the gateway."""
-    source = node.entities.find(id)
-    if source is None or source.kind != "source":
+def _check_source(node: Node, id: str) -> None:
+    """Raises NotFoundError for an id that is not that of a source."""
+    if (source := node.entities.find(id)) is None or source.kind != "source":
         raise unknown_source(id)
-    if source.gateway != gateway:
-        raise PermissionDeniedError(
-            f"source {id} does not belong to gateway {gateway}", where="id", hint="GET /v1/sources lists its sources"
-        )
 
 
 def _json(content: dict[str, Any], status: int = 200) -> Response:

@@ -14,7 +14,7 @@ from roamcast.bind.lcesm.messages import Bound, SubscriptionState
 from roamcast.bind.lcesm.views import SubscriptionStatus
 from roamcast.errors import InputError, NotFoundError, PermissionDeniedError
 from roamcast.model import Lifecycle, Subscription, iso
-from roamcast.node.auth import Caller
+from roamcast.node.callers import Caller
 from roamcast.node.control.explain import Check, ExplainedEvent, PipelineProgress, explain, verdict
 from roamcast.node.control.queries import AcceptedQuery
 from roamcast.node.control.request_group import NamedQueries, Outcome

@@ -116,6 +116,7 @@ class WhereOut(EntityOut):
 
     subscriptions: list[str] = Field(description="Ids of the first of them.")
     count: int = Field(description="How many there are.")
+    sources: int | None = Field(default=None, description="How many sources a gateway has; null for others.")
 
 
 class DemandOut(BaseModel):

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roamcast.deliver.mailbox import FilingPlan, Mailbox, Release, plan_filing
+from roamcast.deliver.filing import plan_filing
+from roamcast.deliver.port import FilingPlan, Mailbox, Release
 from roamcast.errors import InputError
 from roamcast.lab.models.office_store import after_filing
 from roamcast.model import Letter

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roamcast.deliver.addressing import Name
+from roamcast.deliver.addressing import Name, SubscriberNames
 from roamcast.errors import InputError
-from roamcast.node.office.names import SubscriberNames
 
 ids = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}", fullmatch=True)
 

@@ -11,8 +11,7 @@ import pytest
 
 from roamcast.durable import write_atomic
 from roamcast.errors import CorruptionError
-from roamcast.journal.records import FORMAT, RECORD_SCHEMA, Record, to_batch, to_records, to_rows
-from roamcast.journal.segments import Segment, encode, read
+from roamcast.journal.records import FORMAT, RECORD_SCHEMA, Record, Segment, encode, read, to_batch, to_records, to_rows
 
 LONG_AGO = (1_000_000_000, 1_000_000_000)
 

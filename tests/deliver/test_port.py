@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roamcast.deliver.mailbox import START, FiledLetter, cursor_of, is_expired, take_fitting
+from roamcast.deliver.port import START, FiledLetter, cursor_of, is_expired, take_fitting
 from roamcast.model import Letter
 
 

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from roamcast.durable import write_atomic
 from roamcast.errors import CorruptionError
-from roamcast.journal.records import EVENT, RECORD_SCHEMA, Record, to_batch
-from roamcast.journal.segments import Segment, encode, read, read_control
+from roamcast.journal.records import EVENT, RECORD_SCHEMA, Record, Segment, encode, read, read_control, to_batch
 
 KINDS = ("event", "subscription", "removal", "binding", "unbinding", "teleport")
 

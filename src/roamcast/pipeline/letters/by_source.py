@@ -1,0 +1,188 @@
+"""The first of two steps from matches to letters: what depends on the source of an event, and on nothing of receivers.
+
+Copies are dropped, the newest event of each source is kept, and each event is addressed to the shards of its receivers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from roamcast.pipeline.letters.context import LetterContext, LetterReport, ShardTables
+from roamcast.pipeline.letters.dedupe import DedupedEvents, SourceKey, dedupe_events, sources_of
+from roamcast.pipeline.letters.pending import letters_of_initial_bindings, letters_of_last_known
+from roamcast.pipeline.schemas import ADDRESSED_SCHEMA, EXPIRED_BINDINGS, PENDING_SCHEMA, SOURCES, StateTable
+from roamcast.pipeline.state.control import DeadLetter, Row
+from roamcast.pipeline.state.hashing import hash_rows, shards_of
+from roamcast.pipeline.state.load import LoadRows
+from roamcast.pipeline.state.lookups import Integers, KeyRows, TableLookup
+from roamcast.pipeline.state.parts import newest_rows
+from roamcast.pipeline.tasks.match import to_lists
+from roamcast.ranges import Ranges
+
+__all__ = ["LARGEST_PORTION", "LARGEST_TEXT", "address_events", "find_of_sources"]
+
+LARGEST_PORTION: Final = 100_000
+"""Letters that are made at a time."""
+LARGEST_TEXT: Final = 64 << 20
+"""Bytes of the events in letters that are made at a time."""
+
+_LATE: Final = "the event is too late: the bindings of its source at that time have been deleted"
+_NEWEST: Final = ("node", "source", "seq", "time", "event", "attributes")
+
+
+def address_events(
+    matched: pa.Table, context: LetterContext, tables: ShardTables, initial: Sequence[Row]
+) -> tuple[pa.Table, LetterReport]:
+    """Rows of ADDRESSED_SCHEMA for the matched events of some sources (MATCHED_SCHEMA), and what was counted.
+
+    `initial` are the new bindings to these sources that also bring the last event. The numbers seen of the sources, and
+    their newest events, are added to the tables.
+    """
+    sources, bindings = tables.lookup(SOURCES), tables.bindings
+    events = dedupe_events(matched, _seen(sources, sources_of(matched)))
+    earlier = pa.concat_tables([events.fresh, events.last_known])
+    letters = pa.concat_tables(
+        [
+            letters_of_initial_bindings(initial, earlier, sources),
+            letters_of_last_known(events.last_known, bindings, context.initial, sources),
+        ]
+    )
+    addressed = [_address_letters(letters, context.shards), _address_matches(events.fresh, tables, context.shards)]
+    late = _late_events(events.fresh, context.expired, tables.lookup(EXPIRED_BINDINGS))
+    tables.add(SOURCES, _source_rows(events, sources))
+    report = LetterReport(
+        dict(tables.stacks),
+        {"events": events.fresh.num_rows, "duplicates_dropped": events.duplicates},
+        dead_letters=events.dead_letters,
+        late=late,
+        load=LoadRows.of_matched(matched),
+        scanned=pc.sum(matched["postings_scanned"]).as_py() or 0,
+        matches=pc.sum(pc.list_value_length(matched["subscriptions"])).as_py() or 0,
+        sample=_sample(matched, context.sampled),
+    )
+    return pa.concat_tables(addressed), report
+
+
+def _address_letters(letters: pa.Table, shards: int) -> pa.Table:
+    """Letters that are complete but for their numbers."""
+    shard = shards_of([letters["receiver"].combine_chunks()], shards)
+    columns: dict[str, Any] = {name: letters[name] for name in PENDING_SCHEMA.names}
+    columns |= {"shard": pa.array(shard, pa.int32()), "bucket": pa.array(np.zeros(len(shard)), pa.int32())}
+    return _addressed(columns, len(shard))
+
+
+def _address_matches(events: pa.Table, tables: ShardTables, shards: int) -> pa.Table:
+    """A row for each event and each shard with receivers of it, with its matches there."""
+    lists = {"subscriptions": tables.subscriptions, "bindings": tables.bindings}
+    pairs = {name: _pairs(events[name]) for name in lists}
+    keys = {name: _receiver_hashes(lookup, pairs[name].row) for name, lookup in lists.items()}
+    event = np.concatenate([pairs[name].key for name in lists])
+    hashes = np.concatenate([keys[name] for name in lists])
+    shard = (hashes >> np.uint64(32)).astype(np.int64) % shards
+    bucket = _buckets(events["event"], event, shard, hashes, shards)
+    buckets = int(bucket.max(initial=0)) + 1
+    groups, inverse = np.unique((event * shards + shard) * buckets + bucket, return_inverse=True)
+    first = len(pairs["subscriptions"].key)
+    rows = {"subscriptions": inverse[:first], "bindings": inverse[first:]}
+    count = len(groups)
+    chosen = events.select(["home", "node", "offset", "time", "event", "attributes"])
+    chosen = chosen.take(pa.array(groups // buckets // shards))
+    columns = {name: chosen[name] for name in chosen.column_names}
+    columns["shard"] = pa.array(groups // buckets % shards, pa.int32())
+    columns["bucket"] = pa.array(groups % buckets, pa.int32())
+    for name, row in rows.items():
+        order = np.lexsort((pairs[name].row, row))
+        columns[name] = to_lists(KeyRows(row[order], pairs[name].row[order]), np.arange(count), count)
+    return _addressed(columns, count)
+
+
+def _addressed(columns: Mapping[str, Any], count: int) -> pa.Table:
+    arrays = [columns.get(field.name, pa.nulls(count, field.type)) for field in ADDRESSED_SCHEMA]
+    return pa.table(arrays, schema=ADDRESSED_SCHEMA)
+
+
+def _pairs(column: pa.ChunkedArray) -> KeyRows:
+    lists = column.combine_chunks()
+    return KeyRows(np.repeat(np.arange(len(lists)), pc.list_value_length(lists).to_numpy()), lists.flatten().to_numpy())
+
+
+def _receiver_hashes(lookup: TableLookup, rows: Integers) -> Any:
+    """The hash of the receiver of each of these rows."""
+    distinct, inverse = np.unique(rows, return_inverse=True)
+    return hash_rows([lookup.take(distinct, ("subscriber",))["subscriber"].combine_chunks()])[inverse]
+
+
+def _buckets(texts: pa.ChunkedArray, event: Integers, shard: Integers, hashes: Any, shards: int) -> Integers:
+    """Divide the receivers of events that have too many in a shard to be served at a time."""
+    key = event * shards + shard
+    count = np.bincount(key, minlength=len(texts) * shards)
+    text = count * np.repeat(pc.fill_null(pc.binary_length(texts), 0).to_numpy(), shards)
+    buckets = np.maximum(-(-count // LARGEST_PORTION), -(-text // LARGEST_TEXT))
+    # Other bits than those that choose the shard.
+    bucket: Integers = (hashes & np.uint64(0xFFFFFFFF)).astype(np.int64) % np.maximum(buckets, 1)[key]
+    return bucket
+
+
+def _seen(sources: TableLookup, keys: Sequence[SourceKey]) -> dict[SourceKey, Ranges]:
+    """The numbers seen of these sources in earlier batches."""
+    return {key: Ranges.from_text(text) for key, text in find_of_sources(sources, SOURCES, "seen", keys).items()}
+
+
+def find_of_sources(
+    lookup: TableLookup, table: StateTable, column: str, keys: Sequence[SourceKey]
+) -> dict[SourceKey, Any]:
+    """What a table with rows of sources has in a column, for those of these sources that it has."""
+    if not keys:
+        return {}
+    pairs = lookup.find(table.keys, [pa.array(part, pa.string()) for part in zip(*keys, strict=True)])
+    values = lookup.take(pairs.row, (column,))[column].to_pylist()
+    return {keys[number]: value for number, value in zip(pairs.key.tolist(), values, strict=True)}
+
+
+def _late_events(fresh: pa.Table, expired: Mapping[SourceKey, int], earlier: TableLookup) -> list[DeadLetter]:
+    """Events that matched no binding, and whose source had bindings at that time that have been deleted.
+
+    Plan match has processed them; they are dead letters of plan bind only. `expired` is what this batch deletes.
+    """
+    unbound = fresh.filter(pc.equal(pc.list_value_length(fresh["bindings"]), 0))
+    ends = {**find_of_sources(earlier, EXPIRED_BINDINGS, "end", sources_of(unbound)), **expired}
+    if not ends:
+        return []
+    columns = (unbound[name].to_pylist() for name in ("node", "offset", "home", "entity", "time"))
+    return [
+        DeadLetter(node, offset, _LATE)
+        for node, offset, home, entity, time in zip(*columns, strict=True)
+        if time < ends.get(SourceKey(home, entity), time)
+    ]
+
+
+def _source_rows(events: DedupedEvents, sources: TableLookup) -> pa.Table:
+    """The rows of sources with new events: the numbers seen, and the newest event."""
+    names = list(events.seen)
+    keys = [pa.array([name[part] for name in names], pa.string()) for part in range(2)]
+    stored = sources.take(sources.find(SOURCES.keys, keys).row, _NEWEST)
+    fresh = pa.concat_tables([events.fresh, events.last_known])
+    fresh = fresh.select(["home", "entity", *_NEWEST[2:]]).rename_columns(_NEWEST)
+    candidates = pa.concat_tables([stored, fresh])
+    candidates = candidates.filter(pc.is_valid(candidates["event"])).sort_by([("seq", "ascending")])
+    newest = {SourceKey(row["node"], row["source"]): row for row in newest_rows(SOURCES, candidates).to_pylist()}
+    rows = [
+        {**newest.get(name, {}), "node": name.home, "source": name.name, "seen": ranges.to_text()}
+        for name, ranges in events.seen.items()
+    ]
+    return pa.Table.from_pylist(rows, SOURCES.schema)
+
+
+def _sample(matched: pa.Table, every: int) -> list[tuple[str, int, list[int]]]:
+    """The matches of events at every so manieth offset, as (node, offset, rows of subscriptions)."""
+    if not every:
+        return []
+    chosen = matched.filter(pc.greater(pc.list_value_length(matched["subscriptions"]), 0))
+    chosen = chosen.filter(pa.array(chosen["offset"].to_numpy() % every == 0))
+    columns: Iterable[list[Any]] = (chosen[name].to_pylist() for name in ("node", "offset", "subscriptions"))
+    return list(zip(*columns, strict=True))

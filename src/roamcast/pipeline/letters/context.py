@@ -1,0 +1,147 @@
+"""The letter context: what turns the matched events of a batch into letters, the same in the driver and in tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+import orjson
+import pyarrow as pa
+
+from roamcast.deliver.outbox import LetterFile
+from roamcast.pipeline.letters.dedupe import SourceKey
+from roamcast.pipeline.schemas import BINDINGS, EXPIRED_BINDINGS, SHARDED_TABLES, SUBSCRIPTIONS, StateTable
+from roamcast.pipeline.state.changes import SubscriptionKey
+from roamcast.pipeline.state.control import DeadLetter, Row
+from roamcast.pipeline.state.load import LoadRows
+from roamcast.pipeline.state.lookups import TableLookup
+from roamcast.pipeline.state.manifests import shard_name, split_rows
+from roamcast.pipeline.state.partitioning import MatchSample
+from roamcast.pipeline.state.parts import Obsolete, Part, PartFolder
+from roamcast.pipeline.tasks.context import MatchContext
+
+__all__ = ["LetterContext", "LetterReport", "ShardTables"]
+
+_LARGEST_HERE: Final = 50_000  # rows that the driver merges; tasks merge more
+_MOST_PARTS: Final = 24  # of a shard
+
+
+class LetterContext(NamedTuple):
+    """The state that the letters of a batch depend on, and what its control records changed.
+
+    `stacks` has the parts of the tables of the state, each of them in `shards` shards if it is divided. `initial` are
+    the new bindings that also bring the last event of their source, `removed` the offsets of removals. `expired` says
+    when the bindings that this batch deletes ended. Of matches, those at every `sampled`-th offset are reported to the
+    driver; none if it is 0.
+    """
+
+    match: MatchContext
+    pipeline: str = ""
+    shards: int = 1
+    stacks: Mapping[str, tuple[Part, ...]] = {}
+    initial: tuple[Row, ...] = ()
+    removed: Mapping[SubscriptionKey, int] = {}
+    expired: Mapping[SourceKey, int] = {}
+    sampled: int = 0
+
+    @property
+    def needs_job(self) -> bool:
+        """Whether the driver has left so many parts that tasks should merge them."""
+        stacks = (parts for name, parts in self.stacks.items() if "/" in name)
+        return max(map(len, stacks), default=0) > _MOST_PARTS
+
+    def open(self, shards: Sequence[int], *, here: bool = False) -> ShardTables:
+        """Open the tables for some shards: in the driver (`here`), or in a task, where missing files are fetched."""
+        match = self.match
+        parts = (*match.subscriptions, *match.bindings, *self.stacks.get(EXPIRED_BINDINGS.name, ()))
+        names = [shard_name(table, shard) for table in SHARDED_TABLES for shard in shards]
+        parts += tuple(part for name in names for part in self.stacks.get(name, ()))
+        folder = match.folder
+        if match.fetcher is not None:
+            folder = match.fetcher.fetch(f"parts/{part.name}" for part in parts)
+        return ShardTables(self, PartFolder(folder / "parts"), shards, here=here)
+
+
+class ShardTables:
+    """The tables of the state, open for some shards. What is added to a divided table is visible at once.
+
+    `stacks` has those of these shards that have changed.
+    """
+
+    def __init__(self, context: LetterContext, folder: PartFolder, shards: Sequence[int], *, here: bool) -> None:
+        self.stacks: dict[str, tuple[Part, ...]] = {}
+        self._context = context
+        self._folder = folder
+        self._shards = shards
+        self._largest = _LARGEST_HERE if here else float("inf")
+
+    @property
+    def subscriptions(self) -> TableLookup:
+        return TableLookup(self._folder.folder, SUBSCRIPTIONS.name, self._context.match.subscriptions)
+
+    @property
+    def bindings(self) -> TableLookup:
+        return TableLookup(self._folder.folder, BINDINGS.name, self._context.match.bindings)
+
+    def lookup(self, table: StateTable) -> TableLookup:
+        names = [shard_name(table, shard) for shard in self._shards] if table.shard_by else [table.name]
+        return TableLookup(self._folder.folder, table.name, [part for name in names for part in self._stack(name)])
+
+    def add(self, table: StateTable, rows: pa.Table, obsolete: Obsolete | None = None) -> None:
+        """Add rows to a divided table, durably. They belong to these shards."""
+        fetcher = self._context.match.fetcher
+        for shard, those in split_rows(table, rows, self._context.shards):
+            name = shard_name(table, shard)
+            before = self._stack(name)
+            after = self._folder.push(table, before, those, obsolete, largest=self._largest)
+            if fetcher is not None:
+                for part in set(after) - set(before):
+                    fetcher.put(f"parts/{part.name}", self._folder.folder / part.name)
+            self.stacks[name] = after
+
+    def _stack(self, name: str) -> tuple[Part, ...]:
+        return self.stacks.get(name, self._context.stacks.get(name, ()))
+
+
+class LetterReport(NamedTuple):
+    """What a step did for some shards: the new `stacks`, the letters in `files`, and what is counted.
+
+    `late` are events that came after the bindings of their source had been deleted.
+    """
+
+    stacks: Mapping[str, tuple[Part, ...]]
+    counters: Mapping[str, int]
+    files: Sequence[LetterFile] = ()
+    dead_letters: Sequence[DeadLetter] = ()
+    late: Sequence[DeadLetter] = ()
+    load: LoadRows = LoadRows.empty()
+    scanned: int = 0
+    matches: int = 0
+    sample: Sequence[MatchSample] = ()
+
+    def to_json(self) -> bytes:
+        return orjson.dumps(
+            {
+                **self._asdict(),
+                "stacks": {name: [list(part) for part in parts] for name, parts in self.stacks.items()},
+                "files": [list(file) for file in self.files],
+                "dead_letters": [list(letter) for letter in self.dead_letters],
+                "late": [list(letter) for letter in self.late],
+                "load": [column.tolist() for column in self.load],
+            }
+        )
+
+    @classmethod
+    def from_json(cls, content: bytes) -> LetterReport:
+        values = orjson.loads(content)
+        return cls(
+            {name: tuple(Part(*part) for part in parts) for name, parts in values["stacks"].items()},
+            values["counters"],
+            [LetterFile(*file) for file in values["files"]],
+            [DeadLetter(*letter) for letter in values["dead_letters"]],
+            [DeadLetter(*letter) for letter in values["late"]],
+            LoadRows.of_lists(values["load"]),
+            values["scanned"],
+            values["matches"],
+            [(node, offset, rows) for node, offset, rows in values["sample"]],
+        )

@@ -1,0 +1,157 @@
+"""Making the letters of a batch: in tasks that write them, or in the driver if the batch is small.
+
+Both do the same: events are addressed by shards of sources, and letters are made by shards of receivers. In a job the
+driver gets no more than what the tasks report: names of files, and sums.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+from pyspark.errors import PySparkException
+
+from roamcast.deliver.outbox import LetterFile, LetterFiles, letter_path
+from roamcast.errors import StorageError
+from roamcast.journal.port import RecordReader
+from roamcast.pipeline.letters.by_receiver import LetterSink, make_letters
+from roamcast.pipeline.letters.by_source import address_events
+from roamcast.pipeline.letters.context import LetterContext, LetterReport
+from roamcast.pipeline.schemas import ADDRESSED_SCHEMA, MATCHED_SCHEMA, SHARDED_SCHEMA, spark_schema
+from roamcast.pipeline.state.control import Row
+from roamcast.pipeline.state.hashing import shards_of
+from roamcast.pipeline.tasks.match_job import OffsetRange, gather_matches, match_rows, read_ranges
+from roamcast.pipeline.tasks.memory import exclude_modules_from_collection
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["make_letters_by_job", "make_letters_here"]
+
+Batches: TypeAlias = Iterator[pa.RecordBatch]
+
+_ROWS: Final = 10_000
+_REPORT: Final = "report"
+_REPORTED_SCHEMA: Final = ADDRESSED_SCHEMA.append(pa.field(_REPORT, pa.binary()))
+_REPORT_SCHEMA: Final = pa.schema([pa.field(_REPORT, pa.binary())])
+
+
+def make_letters_here(
+    matched: pa.Table, context: LetterContext, sink: LetterSink, files: Callable[[], Sequence[LetterFile]] = tuple
+) -> list[LetterReport]:
+    """Make the letters of these matched events (MATCHED_SCHEMA) in this process, and pass them to `sink`.
+
+    Once all are there, `files` closes the files in which it wrote them.
+    """
+    shards = range(context.shards)
+    addressed, by_source = address_events(matched, context, context.open(shards, here=True), context.initial)
+    by_receiver = make_letters(addressed, context, context.open(shards, here=True), sink)
+    return [by_source, by_receiver._replace(files=files())]
+
+
+def make_letters_by_job(
+    spark: SparkSession, journal: RecordReader, ranges: Sequence[OffsetRange], context: LetterContext, outbox: Path
+) -> list[LetterReport]:
+    """Match the events in these ranges of the journal, and write the letters, in one Spark job.
+
+    Executors on other hosts put the files into the `outbox` of the driver.
+    """
+    rows = spark.range(0, len(ranges), 1, len(ranges))
+    matched = match_rows(rows, context.match, read_ranges(journal, ranges), context.shards)
+    addressed = _repartition(matched, context).mapInArrow(_address(context), spark_schema(_REPORTED_SCHEMA))
+    reports = _repartition(addressed, context).mapInArrow(_make(context, outbox), spark_schema(_REPORT_SCHEMA))
+    with _storage_errors_of_tasks(outbox):
+        return [LetterReport.from_json(report) for report in reports.toArrow()[_REPORT].to_pylist()]
+
+
+@contextmanager
+def _storage_errors_of_tasks(outbox: Path) -> Iterator[None]:
+    """Convert what Spark says of a task that could not write to a StorageError: the batch can be repeated."""
+    try:
+        yield
+    except PySparkException as error:
+        ours = re.findall(r"roamcast\.errors\.(\w+): (.*)", str(error))
+        if ours and ours[-1][0] == StorageError.__name__:
+            raise StorageError(ours[-1][1]) from error
+        if not ours and (message := os.strerror(errno.ENOSPC)) in str(error):
+            raise StorageError(message, where=str(outbox), hint="free some disk space") from error
+        raise
+
+
+def _repartition(rows: DataFrame, context: LetterContext) -> DataFrame:
+    """A partition for each shard."""
+    return rows.repartitionById(context.shards, "shard")
+
+
+def _address(context: LetterContext) -> Callable[[Batches], Batches]:
+    """The task of a shard of sources: rows of ADDRESSED_SCHEMA, and one row with the report."""
+
+    def run(batches: Batches) -> Batches:
+        exclude_modules_from_collection()
+        shard = _this_shard()
+        tables = context.open([shard])
+        matched = pa.Table.from_batches(batches, SHARDED_SCHEMA).select(MATCHED_SCHEMA.names)
+        if context.match.sharded is not None:
+            matched = gather_matches(matched, tables.subscriptions)
+        addressed, report = address_events(matched, context, tables, _of_shard(context, shard))
+        nothing = pa.nulls(addressed.num_rows, pa.binary())
+        yield from addressed.append_column(_REPORTED_SCHEMA.field(_REPORT), nothing).to_batches(_ROWS)
+        row = {"shard": [shard], _REPORT: [report.to_json()]}
+        columns = [pa.array(row.get(field.name, [None]), field.type) for field in _REPORTED_SCHEMA]
+        yield pa.RecordBatch.from_arrays(columns, schema=_REPORTED_SCHEMA)
+
+    return run
+
+
+def _make(context: LetterContext, outbox: Path) -> Callable[[Batches], Batches]:
+    """The task of a shard of receivers: it writes their letters, and passes the reports on."""
+
+    def run(batches: Batches) -> Batches:
+        exclude_modules_from_collection()
+        rows = pa.Table.from_batches(batches, _REPORTED_SCHEMA)
+        is_report = pc.is_valid(rows[_REPORT])
+        reports = rows.filter(is_report)[_REPORT].to_pylist()
+        addressed = rows.filter(pc.invert(is_report)).select(ADDRESSED_SCHEMA.names)
+        report = _write_letters(addressed, context, outbox)
+        yield pa.RecordBatch.from_arrays([pa.array([*reports, report.to_json()], pa.binary())], schema=_REPORT_SCHEMA)
+
+    return run
+
+
+def _write_letters(addressed: pa.Table, context: LetterContext, outbox: Path) -> LetterReport:
+    tables = context.open([_this_shard()])
+    fetcher = context.match.fetcher
+    folder = outbox if fetcher is None else fetcher.folder / "outbox"
+    files = LetterFiles(folder, context.pipeline, context.match.batch)
+    report = make_letters(addressed, context, tables, files.write)
+    written = files.close()
+    if fetcher is not None:
+        for file in written:
+            path = letter_path(folder, file.office, file.name)
+            fetcher.put(f"outbox/{file.office}/letters/{file.name}", path)
+            path.unlink()
+    return report._replace(files=written)
+
+
+def _of_shard(context: LetterContext, shard: int) -> Sequence[Row]:
+    """The new bindings to sources of a shard."""
+    if not context.initial:
+        return ()
+    keys = [pa.array([binding[name] for binding in context.initial], pa.string()) for name in ("home", "source")]
+    shards = shards_of(keys, context.shards).tolist()
+    return [binding for binding, number in zip(context.initial, shards, strict=True) if number == shard]
+
+
+def _this_shard() -> int:
+    task = TaskContext.get()
+    if task is None:
+        raise RuntimeError("not in a task")
+    return task.partitionId()
