@@ -31,8 +31,8 @@ def test_a_node_that_starts_has_the_entities(tmp_path: Path) -> None:
     async def check(node: Node) -> None:
         assert {entity.id for entity in node.entities} == {"s0", "s1", "s2", "r0", "r1"}
         assert all(entity.position is not None for entity in node.entities)
-        assert node.auth.caller_of(hash_token(token_of("r1"))) == ("r1", "subscriber")
-        assert node.auth.caller_of(hash_token(token_of("s2"))) == ("s2", "source")
+        assert node.auth.caller_of(hash_token(token_of("r1")))[:2] == ("r1", "subscriber")
+        assert node.auth.caller_of(hash_token(token_of("s2")))[:2] == ("s2", "source")
         pulled = await node.office.mailboxes.pull(node.office.names.of("r1"), 10, 0)
         assert pulled.letters == ()
 
@@ -46,7 +46,7 @@ def test_a_gateway_can_have_the_sources_and_any_subscriber_a_subscription(tmp_pa
     add_boxes(domain, ((f"q{number}", f"r{number}", (0.0, 0.0, 1.0, 1.0), ["a"]) for number in range(3)), print)
 
     async def check(node: Node) -> None:
-        assert node.auth.caller_of(hash_token(token_of("hub"))) == ("hub", "gateway")
+        assert node.auth.caller_of(hash_token(token_of("hub")))[:2] == ("hub", "gateway")
         assert {entity.id for entity in node.entities if entity.gateway == "hub"} == {"s0", "s1"}
         subscriptions = node.registry.subscriptions()
         assert [(one.id, one.subscriber) for one in subscriptions] == [("q0", "r0"), ("q1", "r1"), ("q2", "r2")]

@@ -38,11 +38,11 @@ def register_entities(
     Entities are stored as the node would store them, many at a time: requests would take many times as long, and are
     not measured.
     """
+    from roamcast.deliver.addressing import SubscriberNames
     from roamcast.deliver.office import Office
     from roamcast.deliver.requests import Register
     from roamcast.model import Position
     from roamcast.node.data_folder import DataFolder
-    from roamcast.node.office.names import SubscriberNames
     from roamcast.security.tokens import hash_token, new_token
     from roamcast.settings import node_settings
     from roamcast.store.office.sql import open_office

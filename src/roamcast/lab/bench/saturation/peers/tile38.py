@@ -43,7 +43,7 @@ def _measure(load: PeerLoad) -> dict[str, Any]:
         raise UnavailableError("redis is not installed", hint="pip install redis") from error
     begun = time.perf_counter()
     with _server(program, load.folder) as (port, pid):
-        client = redis.Redis(port=port, socket_timeout=_TIMEOUT_S, protocol=2)
+        client: Any = redis.Redis(port=port, socket_timeout=_TIMEOUT_S, protocol=2)
         memory = MemorySampler({"node": pid})
         with memory.running(), client, client.pubsub() as channels, ThreadPoolExecutor(1) as sender:
             until(lambda: _answers(client), _START_S, "Tile38")
