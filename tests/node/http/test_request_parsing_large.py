@@ -14,7 +14,7 @@ import pytest
 from nodes import RunningNode, bearer, in_process_node
 
 from roamcast.node import schemas, validation_errors
-from roamcast.node.columns import events
+from roamcast.node.columns import rows
 
 ANONYMOUS = {
     "/v1/sources", "/v1/subscribers", "/v1/gateways", "/v1/arrivals", "/v1/mailboxes/pull", "/v1/office/join"
@@ -162,7 +162,7 @@ def test_other_requests_are_answered_while_a_large_body_is_parsed(
     """It is parsed on another thread."""
     order: list[str] = []
     parsing, answered = threading.Event(), threading.Event()
-    check = events.have_lengths
+    check = rows.have_lengths
 
     def wait_once(*arguments: Any) -> Any:
         if not parsing.is_set():
@@ -171,7 +171,7 @@ def test_other_requests_are_answered_while_a_large_body_is_parsed(
             order.append("parsed")
         return check(*arguments)
 
-    monkeypatch.setattr(events, "have_lengths", wait_once)
+    monkeypatch.setattr(rows, "have_lengths", wait_once)
     body = json.dumps([EVENT] * 5_000).encode()
     with ThreadPoolExecutor(1) as other:
         large = other.submit(shared_node.http.post, "/v1/events", content=body, headers=tokens["source"])

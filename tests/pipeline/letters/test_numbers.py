@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profiles import thorough
 
-from roamcast.pipeline.letters.numbers import LastNumbers, NumberedLetters, number_letters, order_letters
+from roamcast.pipeline.letters.numbers import LastNumbers, NumberedLetters, _quote, number_letters, order_letters
 from roamcast.pipeline.schemas import PENDING_SCHEMA, RECEIVERS
 from roamcast.pipeline.state.lookups import Integers
 
@@ -180,3 +180,10 @@ def test_numbers_equal_a_plain_count(
     found = {(o, to, n): (s, e) for o in numbered.by_office for to, n, s, e in letters(numbered, o)}
     assert found == expected
     assert {**last, **new_numbers(numbered)} == counted
+
+
+@given(st.lists(st.text() | st.sampled_from(['a"b', "a\\b", "a\nb", '\\"', "é", "\x7f"])))
+def test_texts_are_quoted_as_json(texts: list[str]) -> None:
+    """With characters of every kind."""
+    column = pa.chunked_array([pa.array(texts, pa.string())])
+    assert _quote(column).to_pylist() == [orjson.dumps(text).decode() for text in texts]

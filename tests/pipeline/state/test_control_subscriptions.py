@@ -16,7 +16,7 @@ from roamcast.journal.bodies import SubscriptionBody, decode_condition, encode_c
 from roamcast.journal.records import EVENT, Record, to_batch
 from roamcast.lacl import parse
 from roamcast.model import Box
-from roamcast.pipeline.letters.pending import describe_match
+from roamcast.pipeline.letters.descriptions import describe_match
 from roamcast.pipeline.schemas import SUBSCRIPTIONS
 from roamcast.pipeline.state.control import SubscriptionSpec, parse_area
 from roamcast.pipeline.tasks.event_columns import EventColumns, satisfy_subscriptions

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import orjson
@@ -16,6 +16,8 @@ from roamcast.pipeline.state.lookups import Integers
 
 __all__ = ["LastNumbers", "NumberedLetters", "journal_ranks", "number_letters", "order_letters"]
 
+
+_CONTROL: Final = r"[\x00-\x1f]"
 
 LastNumbers: TypeAlias = Callable[[pa.Array, pa.Array], Integers]
 """For offices and receivers, both in arrays of the same length: the last number of each, 0 if there is none."""
@@ -100,6 +102,12 @@ def _bodies(pending: pa.Table) -> pa.ChunkedArray:
 
 
 def _quote(texts: pa.ChunkedArray) -> pa.Array:
+    """Each text as JSON."""
     encoded = texts.combine_chunks().dictionary_encode()
-    quoted = pa.array([orjson.dumps(text).decode() for text in encoded.dictionary.to_pylist()], pa.string())
+    distinct = encoded.dictionary
+    if pc.any(pc.match_substring_regex(distinct, _CONTROL)).as_py():
+        quoted = pa.array([orjson.dumps(text).decode() for text in distinct.to_pylist()], pa.string())
+    else:
+        escaped = pc.replace_substring(pc.replace_substring(distinct, "\\", "\\\\"), '"', '\\"')
+        quoted = pc.binary_join_element_wise('"', escaped, '"', "")
     return quoted.take(encoded.indices)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
-from math import isinf
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -15,25 +13,20 @@ import pyarrow.compute as pc
 from roamcast.journal.bodies import LINK, decode_condition
 from roamcast.journal.records import FORWARDED, LAST_KNOWN
 from roamcast.lacl import holds
-from roamcast.lacl.printing import condition_text, number_text, quoted, region_text
-from roamcast.lacl.syntax import Circle, Within
 from roamcast.model import global_name, iso
+from roamcast.pipeline.letters.descriptions import DESCRIBED, describe_condition, describe_matches
 from roamcast.pipeline.schemas import PENDING_SCHEMA, SOURCES
 from roamcast.pipeline.state.lookups import EndLimits, TableLookup
 from roamcast.pipeline.tasks.event_columns import CONTEXT, parse_attributes
 
 __all__ = [
-    "describe_match", "join_links", "letters_of_bindings", "letters_of_initial_bindings", "letters_of_last_known",
-    "letters_of_matches",
+    "join_links", "letters_of_bindings", "letters_of_initial_bindings", "letters_of_last_known", "letters_of_matches",
 ]  # fmt: skip
 
 BindingRow: TypeAlias = Mapping[str, Any]
 EventRow: TypeAlias = Mapping[str, Any]
 
 _LETTER_COLUMNS: Final = ("node", "subscriber", "id", "every")
-_DESCRIBED: Final = (
-    "min_x", "min_y", "max_x", "max_y", "terms", "circle", "place", "source", "on", "moving_radius",
-)  # fmt: skip
 _EVENT_COLUMNS: Final = ["node", "home", "entity", "offset", "seq", "time", "event", "attributes"]
 
 
@@ -41,8 +34,8 @@ def letters_of_matches(events: pa.Table, subscriptions: TableLookup) -> pa.Table
     """The letters of plan match. `events` has MATCHED_SCHEMA; its lists are rows of `subscriptions`."""
     lists = events["subscriptions"].combine_chunks()
     distinct = pc.list_flatten(lists).dictionary_encode()
-    rows = subscriptions.take(distinct.dictionary.to_numpy(), (*_LETTER_COLUMNS, *_DESCRIBED))
-    whys = _describe_matches(rows)
+    rows = subscriptions.take(distinct.dictionary.to_numpy(), (*_LETTER_COLUMNS, *DESCRIBED))
+    whys = describe_matches(rows)
     return _letters(events, lists, rows.take(distinct.indices), whys.take(distinct.indices))
 
 
@@ -193,44 +186,9 @@ def _letters(events: pa.Table, lists: pa.ListArray, rows: pa.Table, whys: pa.Arr
     return letters.filter(pc.or_(pc.invert(is_link), pc.equal(homes, letters["office"])))
 
 
-def _describe_matches(rows: pa.Table) -> pa.Array:
-    """Why events match each of these rows of SUBSCRIPTIONS. Nobody reads that of a link, so it is not described."""
-    is_described = pc.invert(pc.starts_with(rows["subscriber"].combine_chunks(), LINK))
-    described = rows.filter(is_described)
-    columns = (described[name].to_pylist() for name in ("subscriber", *_DESCRIBED))
-    descriptions = [
-        describe_match(dict(zip(("subscriber", *_DESCRIBED), values, strict=True)))
-        for values in zip(*columns, strict=True)
-    ]
-    whys = pa.repeat(pa.scalar(FORWARDED), rows.num_rows)
-    return pc.replace_with_mask(whys, is_described, pa.array(descriptions, pa.string()))
-
-
 def _source_name(source: str, home: str, node: str) -> str:
     return source if home == node else global_name(source, home)
 
 
 def _condition_suffix(on: str | None) -> str:
-    return "" if on is None else f", and {_describe_condition(on)}"
-
-
-def describe_match(row: Mapping[str, Any]) -> str:
-    """Why an event matches a row of SUBSCRIPTIONS, for people to read."""
-    box = [row[side] for side in ("min_x", "min_y", "max_x", "max_y")]
-    if row["moving_radius"] is not None:
-        where = f"within {number_text(row['moving_radius'])} m of {row['subscriber']}"
-    elif row["circle"] is not None:
-        where = f"in {region_text(Circle(*row['circle']))}"
-    elif row["place"] is not None:
-        where = f"in {region_text(Within(row['place']))}"
-    else:
-        where = "" if isinf(box[1]) else f"in box({', '.join(map(number_text, box))})"
-    terms = f"has {' and '.join(map(quoted, row['terms']))}" if row["terms"] else ""
-    conditions = (_describe_condition(row[name]) for name in ("source", "on") if row[name] is not None)
-    return ", ".join(filter(None, (where, terms, *conditions)))
-
-
-@lru_cache(maxsize=10_000)
-def _describe_condition(encoded: str) -> str:
-    """The LACL text of an encoded condition."""
-    return condition_text(decode_condition(encoded))
+    return "" if on is None else f", and {describe_condition(on)}"
