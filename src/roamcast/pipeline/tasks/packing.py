@@ -7,6 +7,7 @@ format and back would cost more than all the rest of the exchange.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -27,12 +28,10 @@ def pack(rows: pa.RecordBatch, partition: Integers) -> pa.RecordBatch:
     order = np.argsort(partition, kind="stable")
     numbers, first = np.unique(partition[order], return_index=True)
     ordered = rows.take(pa.array(order))
-    blocks = [
-        _to_block(ordered.slice(begin, end - begin)) for begin, end in zip(first, [*first[1:], len(order)], strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(
-        [pa.array(numbers, pa.int32()), pa.array(blocks, pa.binary())], schema=PACKED_SCHEMA
-    )
+    bounds = pairwise(np.append(first, len(order)).tolist())
+    blocks = [_to_block(ordered.slice(begin, end - begin)) for begin, end in bounds]
+    columns = [pa.array(numbers, pa.int32()), pa.array(blocks, pa.binary())]
+    return pa.RecordBatch.from_arrays(columns, schema=PACKED_SCHEMA)
 
 
 def unpack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -48,8 +47,9 @@ def exchange(rows: DataFrame, partitions: int) -> DataFrame:
     return rows.repartitionById(partitions, "partition")
 
 
-def _to_block(rows: pa.RecordBatch) -> pa.Buffer:
+def _to_block(rows: pa.RecordBatch) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as stream:
         stream.write_batch(rows)
-    return sink.getvalue()
+    block: bytes = sink.getvalue().to_pybytes()
+    return block
