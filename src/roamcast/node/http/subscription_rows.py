@@ -67,15 +67,7 @@ def read_row(row: Row, queries: Queries, limits: NodeLimits) -> tuple[str | None
     subscription = SUBSCRIPTION.parse(body, limits)
     if subscription.lacl is not None:
         return subscription.id, queries.accept(subscription.lacl)
-    box = None if subscription.box is None else Box(*subscription.box)
-    if box is not None:
-        try:
-            queries.space.check_box(box, crosses_antimeridian=subscription.crosses_antimeridian)
-        except InputError as error:
-            border = Box._fields.index(error.where) if error.where in Box._fields else None
-            where = error.where if border is None else f"box[{border}]"
-            raise InputError(error.message, where=where, hint=error.hint) from None
-    return subscription.id, queries.accept_box(box, subscription.terms)
+    return subscription.id, queries.accept_box(subscription.box_in(queries.space), subscription.terms)
 
 
 def read_simple(row: Row, queries: Queries, limits: NodeLimits) -> tuple[str | None, AcceptedQuery] | None:
