@@ -278,6 +278,7 @@ def test_commands_change_a_source_of_a_gateway(sources: RunningNode) -> None:
     assert operator.entity("c")["position"]["x"] == -5
     assert invoke("set-attributes", "c", "--attribute", "floor=3", "--gateway", "hub") == "floor: 3\n"
     assert operator.entity("c")["attributes"] == {"floor": 3}
+    assert invoke("where", "c", "--gateway", "hub").startswith("source c\nposition: -5, 6")
     invoke("forget-position", "c", "--gateway", "hub")
     assert operator.entity("c")["position"] is None
     with Client(sources.url, TokenFile().get(sources.url, "hub")) as hub:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from roamcast.client.arrow_tables import ARROW_STREAM, ArrowTable, as_table, stream_body
-from roamcast.client.bulk_calls import BULK, BULK_TIME, BulkCalls, row_results
+from roamcast.client.bulk_calls import BULK, BULK_TIME, BulkCalls, row_results, rows_of
 from roamcast.client.flow import ApiRequest, Flow, as_list, json_body, nothing, quoted, without_none
 from roamcast.client.values import (
     Binding,
@@ -43,7 +43,7 @@ class SubscriptionCalls(BulkCalls):
         self, subscriptions: Iterable[Mapping[str, Any]] | ArrowTable, all_or_none: bool, key: str | None
     ) -> Flow[list[SubscriptionResult]]:
         table = as_table(subscriptions)
-        rows: Any = list(cast("Iterable[Mapping[str, Any]]", subscriptions)) if table is None else table
+        rows: Any = rows_of("subscriptions", subscriptions) if table is None else table
         results: list[SubscriptionResult] = []
         key = key or uuid.uuid4().hex  # so that a retry after a lost response adds nothing twice
         size = max(1, len(rows)) if all_or_none else BULK
@@ -68,7 +68,7 @@ class SubscriptionCalls(BulkCalls):
         return self._call(request, lambda reply: bool(reply["replaced"]))
 
     def unsubscribe_many(self, ids: Iterable[str]) -> Flow[list[SubscriptionResult]]:
-        rows = list(ids)
+        rows = as_list(ids)
         results: list[SubscriptionResult] = []
         for first in range(0, len(rows), BULK):
             body = json_body({"ids": rows[first : first + BULK]})
