@@ -25,8 +25,14 @@ class BulkCalls(ABC):
     """The base of the parts of `ApiCalls`."""
 
     @abstractmethod
-    def _call(self, request: ApiRequest, read: Callable[[Any], T], gone: int | None = None) -> Flow[T]:
-        """A call about the entity itself."""
+    def _call(
+        self,
+        request: ApiRequest,
+        read: Callable[[Any], T],
+        gone: int | None = None,
+        read_again: Callable[[Any], T] | None = None,
+    ) -> Flow[T]:
+        """A call about the entity itself. For the rest see `exchange`."""
 
     def _pages(
         self, path: str, name: str, read: Callable[[Mapping[str, Any]], T], id_of: Callable[[T], str]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,7 +18,7 @@ from roamcast.client.values import (
     binding_from_json,
     subscription_from_json,
 )
-from roamcast.errors import InputError
+from roamcast.errors import InputError, NotFoundError
 
 __all__ = ["SubscriptionCalls"]
 
@@ -73,7 +74,8 @@ class SubscriptionCalls(BulkCalls):
         for first in range(0, len(rows), BULK):
             body = json_body({"ids": rows[first : first + BULK]})
             request = ApiRequest("POST", "/v1/subscriptions/remove", body, extra_time=BULK_TIME)
-            results += yield from self._call(request, partial(row_results, "subscriptions", SubscriptionResult, first))
+            read = partial(row_results, "subscriptions", SubscriptionResult, first)
+            results += yield from self._call(request, read, read_again=partial(_removed, first))
         return results
 
     def unsubscribe(self, id: str) -> Flow[None]:
@@ -93,6 +95,12 @@ class SubscriptionCalls(BulkCalls):
         path = f"/v1/subscriptions/{quoted(id)}/bindings"
         request = ApiRequest("GET", path, parameters={"limit": limit, "skip": skip})
         return self._call(request, lambda reply: [binding_from_json(b) for b in reply["bindings"]])
+
+
+def _removed(first: int, reply: Any) -> list[SubscriptionResult]:
+    """As `row_results`, after an earlier attempt, which may have removed those that do not exist."""
+    results = row_results("subscriptions", SubscriptionResult, first, reply)
+    return [replace(one, changed=True, error=None) if isinstance(one.error, NotFoundError) else one for one in results]
 
 
 def _query_fields(
