@@ -29,7 +29,9 @@ __all__ = ["SUBSCRIPTION", "SUBSCRIPTIONS_OPENAPI", "AcceptedRow", "accept_rows"
 
 SUBSCRIPTION: Final = BodyParser(SubscriptionIn)
 SUBSCRIPTIONS_OPENAPI: Final = BodyParser(SubscriptionIn, bulk="subscriptions").openapi_with(
-    NDJSON, dict.fromkeys(sorted(TABLE_TYPES), describe_columns(SUBSCRIPTION_COLUMNS))
+    NDJSON,
+    dict.fromkeys(sorted(TABLE_TYPES), describe_columns(SUBSCRIPTION_COLUMNS)),
+    '{"id":"fires","box":[8,53,9,54],"terms":["fire"]}\n{"id":"floods","terms":["flood"]}\n',
 )
 """One subscription, a list, lines, or a table."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from heapq import nsmallest
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import orjson
 from fastapi import APIRouter, Query, Request, Response
@@ -32,6 +32,7 @@ router = APIRouter(prefix="/sources", tags=["entities"], route_class=ApiRoute)
 _SOURCE = BodyParser(EntityIn)
 _SOURCES = BodyParser(EntityIn, bulk="sources")
 _ATTRIBUTES = BodyParser(AttributesIn)
+_LINES: Final = '{"id":"meter-1","x":8.5,"y":53.5}\n{"id":"meter-2","attributes":{"floor":2}}\n'
 
 Limit = Annotated[int, Query(ge=1, description="Maximum number; the node has a limit too.")]
 
@@ -40,7 +41,7 @@ Limit = Annotated[int, Query(ge=1, description="Maximum number; the node has a l
     "",
     status_code=201,
     response_class=Response,
-    openapi_extra=_SOURCES.openapi_with(NDJSON, {}) | OPTIONAL_TOKEN,
+    openapi_extra=_SOURCES.openapi_with(NDJSON, {}, _LINES) | OPTIONAL_TOKEN,
     responses={
         200: {"description": "It was registered before; or a list was sent.", "model": RegisteredOut},
         201: {"description": "The source was registered.", "model": SourceOut},
