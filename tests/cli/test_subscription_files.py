@@ -55,6 +55,10 @@ def test_a_file_is_added_once(node: RunningNode, tmp_path: Path) -> None:
     [
         ("{", InputError, "line 5"),
         ({"terms": [""]}, InputError, "line 5: terms"),
+        ({"terms": [1]}, InputError, "line 5: terms[0]"),
+        ({"box": [0, 0, 1, 91]}, InputError, "line 5: box[3]"),
+        ({"box": [2, 0, 1, 1]}, InputError, "line 5: box[0]"),
+        ({"lacl": "Select all() Where &location in box(0, 0, 1, 91)"}, LaclError, "line 5: line 1, column 33"),
         ({"lacl": "Select"}, LaclError, "line 5: line 1, column 7"),
     ],
 )
@@ -68,7 +72,8 @@ def test_nothing_is_added_if_a_line_is_invalid(
         invoke("subscribe", "--subscriber", "anna", "--file", file)
     assert str(error.value.where).endswith(where)
     assert not journalled(node.data)
-    assert "line 5" in fail("subscribe", "--subscriber", "anna", "--file", file, "--on-error", "skip")
+    refused = fail("subscribe", "--subscriber", "anna", "--file", file, "--on-error", "skip")
+    assert f"rows.ndjson, {where}" in refused
     assert len(subscriptions()) == 2
 
 

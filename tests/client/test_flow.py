@@ -93,6 +93,22 @@ def test_removal_that_an_earlier_attempt_did_is_done(script: Any) -> None:
         script(script.error(404, "not_found")).client().unsubscribe("q")
 
 
+def test_bulk_removals_that_an_earlier_attempt_did_are_done(script: Any) -> None:
+    """As a single one. Other refusals stay."""
+    refused = [
+        {"id": id, "error": {"code": code, "message": "m", "where": id, "hint": None}}
+        for id, code in (("a", "not_found"), ("b", "forbidden"))
+    ]
+    reply = {"removed": 1, "refused": 2, "subscriptions": [*refused, {"id": "c"}]}
+    for attempts, expected in (
+        ([httpx.ReadError, script.reply(**reply)], [True, False, True]),
+        ([script.reply(**reply)], [False, False, True]),
+    ):
+        results = script(*attempts).client().unsubscribe_many(["a", "b", "c"])
+        assert [result.changed for result in results] == expected
+        assert [result.error is None for result in results] == expected
+
+
 def test_retries_end_after_the_last_delay(script: Any) -> None:
     """Then the error is raised."""
     server = script(*[httpx.ConnectError] * 3)

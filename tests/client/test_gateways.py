@@ -16,7 +16,7 @@ from roamcast.client import AsyncClient, Client
 from roamcast.client.flow import ApiRequest, ApiResponse, Flow, NoResponse
 from roamcast.client.numbers import NumberReservations
 from roamcast.client.streams import SourceDemandStream
-from roamcast.errors import ConflictError, PermissionDeniedError
+from roamcast.errors import ConflictError, InputError, PermissionDeniedError
 
 POINT = {"x": 1.0, "y": 2.0}
 
@@ -124,6 +124,20 @@ def test_errors_of_sources_count_rows_over_requests(node: RunningNode) -> None:
     error = results[5_001].error
     assert error is not None
     assert error.where == "sources[5001]"
+
+
+def test_a_single_row_in_place_of_several_is_an_error(node: RunningNode) -> None:
+    """It would be taken for its keys, or its characters."""
+    hub, anna = node.gateway(), node.subscriber()
+    anna.subscribe(terms=["fire"], id="a")
+    calls: list[Callable[[Any], object]] = [hub.register_sources, hub.move_many, anna.subscribe_many]
+    for call in calls:
+        with pytest.raises(InputError, match="not several"):
+            call({"id": "a"})
+    assert [result.id for result in anna.unsubscribe_many("a")] == ["a"]
+    anna.subscribe(terms=["fire"], id="b")
+    assert [result.id for result in anna.unsubscribe_many("bb")] == ["bb"]
+    assert [one.id for one in anna.subscriptions()] == ["b"]
 
 
 def test_the_asyncio_client_does_the_same(node: RunningNode, tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def reference(default: str | None, received: Sequence[PositionIn]) -> list[Posit
     entities = [row.entity or default for row in received]
     for row, entity in enumerate(entities):
         if entity is None:
-            raise InputError("entity is required", where=f"positions[{row}].entity")
+            raise InputError("entity is required, because the token is of a gateway", where=f"positions[{row}].entity")
     for row, entity in enumerate(entities):
         if entity == "foreign":
             raise PermissionDeniedError("not an entity of this gateway", where=f"positions[{row}].entity")

@@ -11,7 +11,7 @@ import typer
 
 from roamcast.cli.output import Progress, counted, print_result
 from roamcast.cli.row_files import PORTION, located
-from roamcast.errors import RoamcastError
+from roamcast.errors import InputError, RoamcastError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,8 +28,8 @@ class RowPortion(NamedTuple):
     rows: list[Any] | pa.Table
 
 
-def json_portions(rows: Iterable[tuple[int, bytes]]) -> Iterator[RowPortion]:
-    """Numbered rows of JSON, in requests. One that is not JSON is a text, which the node refuses."""
+def json_portions(rows: Iterable[tuple[int, bytes | InputError]]) -> Iterator[RowPortion]:
+    """Numbered rows of JSON, in requests. One that is not JSON is a text, which the node refuses; errors stay."""
     remaining = iter(rows)
     while portion := list(islice(remaining, PORTION)):
         yield RowPortion([number for number, _ in portion], [_json_or_text(row) for _, row in portion])
@@ -71,7 +71,9 @@ def add_rows(
         raise typer.Exit(1)
 
 
-def _json_or_text(row: bytes) -> Any:
+def _json_or_text(row: bytes | InputError) -> Any:
+    if isinstance(row, InputError):
+        return row
     try:
         return json.loads(row)
     except ValueError:

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import typer
 
 from roamcast.cli.attributes import attribute_lines, parse_attributes
-from roamcast.cli.options import Data, Entity, EntityOrVisitor, Json, OnError, OperatorTokenFile, Url
+from roamcast.cli.options import Data, Entity, EntityOrVisitor, Gateway, Json, OnError, OperatorTokenFile, Url
 from roamcast.cli.output import local_time, print_result
 from roamcast.cli.source_files import register_file
 from roamcast.cli.tokens import (
@@ -40,9 +40,6 @@ class Role(StrEnum):
     source = "source"
     subscriber = "subscriber"
     gateway = "gateway"
-
-
-Gateway = Annotated[str | None, typer.Option(help="Id of the gateway that the source belongs to.", show_default="none")]
 
 
 def register(

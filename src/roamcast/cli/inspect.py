@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from roamcast.cli.attributes import attribute_lines
-from roamcast.cli.options import AlwaysJson, Data, EntityOrVisitor, Json, OperatorTokenFile, SpaceName, Url, require
+from roamcast.cli.options import (
+    AlwaysJson,
+    Data,
+    EntityOrVisitor,
+    Gateway,
+    Json,
+    OperatorTokenFile,
+    SpaceName,
+    Url,
+    require,
+)
 from roamcast.cli.output import counted, local_time, print_json, print_result, table
 from roamcast.cli.tokens import anonymous_client, entity_client, entity_or_operator_client, operator_or_entity_client
 from roamcast.durable import storage_errors
@@ -45,6 +55,7 @@ def status(as_json: Json = False, url: Url = None) -> None:
 
 def where(
     entity: EntityOrVisitor,
+    gateway: Gateway = None,
     operator_token_file: OperatorTokenFile = None,
     data: Data = None,
     as_json: Json = False,
@@ -52,11 +63,13 @@ def where(
 ) -> None:
     """Show a source, a subscriber or a gateway: position, attributes, and its subscriptions or those bound to it.
 
-    Uses the entity's own token if it is stored here, otherwise the operator token.
+    Uses the entity's own token, or that of the gateway, if it is stored here, otherwise the operator token.
 
     Example: roamcast where anna
+
+    Example: roamcast where meter-1 --gateway hub
     """
-    with entity_or_operator_client(url, entity, operator_token_file, data) as client:
+    with entity_or_operator_client(url, gateway or entity, operator_token_file, data) as client:
         description = client.entity(entity)
     print_result(description, _entity_text(description), as_json=as_json)
 

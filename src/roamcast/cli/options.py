@@ -26,6 +26,7 @@ Entity = Annotated[str, typer.Argument(metavar="ENTITY", help="Id of the source,
 EntityOrVisitor = Annotated[
     str, typer.Argument(metavar="ENTITY", help="Id of the source or subscriber, or full name of a visitor.")
 ]
+Gateway = Annotated[str | None, typer.Option(help="Id of the gateway that the source belongs to.", show_default="none")]
 Data = Annotated[
     Path | None,
     typer.Option(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ PORTION: Final = 5_000
 
 _PARQUET: Final = (".parquet", ".pq")
 _ARROW: Final = (".arrow", ".arrows", ".feather")
+_ROW: Final = re.compile(r"^(?:events|sources|subscriptions)\[\d+\]\.?")  # a row of a request
 
 
 def is_table(file: str) -> bool:
@@ -90,8 +92,7 @@ def open_file(file: str) -> Iterator[BinaryIO]:
 
 def located(error: RoamcastError, file: str, number: int, row_hint: str) -> RoamcastError:
     """The error of a row, of which `where` tells file, row and field. `row_hint` says what a row has."""
-    field = (error.where or "").rpartition("].")[2] if error.where not in (None, "body") else ""
-    field = "" if field.endswith("]") else field
+    field = "" if error.where in (None, "body") else _ROW.sub("", error.where or "")
     row = f"{'standard input' if file == '-' else file}, {'row' if is_table(file) else 'line'} {number}"
     hint = row_hint if (error.hint or "").startswith(("see /docs", "send JSON")) else error.hint
     return type(error)(error.message, where=f"{row}{': ' if field else ''}{field}", hint=hint)

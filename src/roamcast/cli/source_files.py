@@ -29,11 +29,15 @@ def register_file(client: Client, file: str, *, skip: bool, as_json: bool) -> No
 
     Sources that the gateway has already stay as they are, so it can be repeated.
     """
+    from roamcast.client import SourceResult
+
     if file != "-" and not skip:
         _check(client, file)
 
     def register(portion: RowPortion) -> list[SourceResult]:
-        return client.register_sources(portion.rows)
+        rows = list(portion.rows)
+        results = iter(client.register_sources([row for row in rows if not isinstance(row, InputError)]))
+        return [SourceResult(None, False, row) if isinstance(row, InputError) else next(results) for row in rows]
 
     portions = json_portions(_rows(file))
     add_rows(file, "source", portions, register, row_hint=_ROW_HINT, as_json=as_json)
@@ -49,8 +53,10 @@ def _check(client: Client, file: str) -> None:
 
     space = COORDINATES[client.health()["space"]]
     with Progress(f"checking {file}"):
-        for number, row in _rows(file, check=True):
+        for number, row in _rows(file):
             try:
+                if isinstance(row, InputError):
+                    raise row
                 source = EntityIn.model_validate_json(row)
                 if source.token is not None:
                     raise InputError("a source of a gateway has no token of its own", where="token", hint="omit it")
@@ -62,24 +68,25 @@ def _check(client: Client, file: str) -> None:
                 raise located(error, file, number, _ROW_HINT) from None
 
 
-def _rows(file: str, *, check: bool = False) -> Iterator[tuple[int, bytes]]:
-    """With `check`, raises InputError for a row of CSV that is no source; otherwise it is a text, not JSON."""
-    return _csv_rows(file, check=check) if Path(file).suffix.lower() == ".csv" else json_rows(file, _columns)
+def _rows(file: str) -> Iterator[tuple[int, bytes | InputError]]:
+    return _csv_rows(file) if Path(file).suffix.lower() == ".csv" else json_rows(file, _columns)
 
 
-def _csv_rows(file: str, *, check: bool) -> Iterator[tuple[int, bytes]]:
-    """The rows of a CSV file with a header as JSON. Columns other than id, x and y are attributes; empty is absent."""
+def _csv_rows(file: str) -> Iterator[tuple[int, bytes | InputError]]:
+    """The rows of a CSV file with a header as JSON, or what is wrong with one.
+
+    Columns other than id, x and y are attributes; empty is absent.
+    """
     with open_file(file) as content:
         lines = csv.DictReader(io.TextIOWrapper(content, "utf-8-sig", newline=""), strict=True)
         try:
             for cells in lines:
                 row = _CsvRow(lines.line_num, cells)
                 try:
-                    yield row.number, json.dumps(row.fields()).encode()
+                    source: bytes | InputError = json.dumps(row.fields()).encode()
                 except InputError as error:
-                    if check:
-                        raise located(error, file, row.number, _ROW_HINT) from None
-                    yield row.number, b"the row is no source"
+                    source = error
+                yield row.number, source
         except (csv.Error, UnicodeDecodeError) as error:
             raise InputError(f"it cannot be read: {error}", where=file, hint="save it as CSV in UTF-8") from error
 

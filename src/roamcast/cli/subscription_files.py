@@ -26,7 +26,7 @@ _ROW_HINT: Final = "a row has lacl, or box and terms; and perhaps an id"
 def subscribe_file(client: Client, file: str, *, skip: bool, as_json: bool) -> None:
     """Add the subscriptions of a file, and print how many. Exits with 1 if some were refused."""
     if file != "-" and not skip:
-        _check(file)
+        _check(client, file)
     key = None if file == "-" else _digest(file)
 
     def subscribe(portion: RowPortion) -> list[SubscriptionResult]:
@@ -56,22 +56,25 @@ def unsubscribe_file(client: Client, file: str, *, as_json: bool) -> None:
         raise typer.Exit(1)
 
 
-def _check(file: str) -> None:
+def _check(client: Client, file: str) -> None:
     """Refuse the file if a line is invalid, as far as can be seen here: nothing is added then."""
     from pydantic import ValidationError
 
+    from roamcast.coordinates import COORDINATES
     from roamcast.lacl import check, parse
     from roamcast.node.schemas import SubscriptionIn
     from roamcast.node.validation_errors import input_error_of
 
+    space = COORDINATES[client.health()["space"]]
     with Progress(f"checking {file}"):
         for number, row in check_file(file):
             try:
-                lacl = SubscriptionIn.model_validate_json(row).lacl
-                if lacl is not None:
-                    check(parse(lacl))
+                subscription = SubscriptionIn.model_validate_json(row)
+                subscription.box_in(space)
+                if subscription.lacl is not None:
+                    check(parse(subscription.lacl), space=space)
             except ValidationError as error:
-                raise located(input_error_of(error, ""), file, number, _ROW_HINT) from None
+                raise located(input_error_of(error, "", model=SubscriptionIn), file, number, _ROW_HINT) from None
             except InputError as error:
                 raise located(error, file, number, _ROW_HINT) from None
 

@@ -298,8 +298,11 @@ class AsyncClient(AsyncMailboxCalls, AsyncNodeCalls):
         and `id`, which is random by default. Or they are the rows of a `pyarrow.Table` with these columns.
 
         Each is added or refused on its own; the results are in the same order. With `all_or_none`, nothing is added if
-        one is refused; then there is a limit (10,000), and the error is raised. Calls with the same `idempotency_key`
-        and the same subscriptions add them once.
+        one is refused; then there is a limit (10,000), and the error is raised.
+
+        Otherwise there is a request for each 5,000. If one fails, an error is raised, and those before it are added. To
+        be able to repeat the call, give the rows ids, or pass an `idempotency_key`: with it, the same subscriptions are
+        added once.
         """
         return await self._transport.run(self._calls.subscribe_many(subscriptions, all_or_none, idempotency_key))
 

@@ -8,8 +8,9 @@ from typing import Any, Final, TypeVar
 
 from roamcast.client.flow import ApiRequest, Flow, error_from_json
 from roamcast.client.values import SourceResult, SubscriptionResult
+from roamcast.errors import InputError
 
-__all__ = ["BULK", "BULK_TIME", "BulkCalls", "row_results"]
+__all__ = ["BULK", "BULK_TIME", "BulkCalls", "row_results", "rows_of"]
 
 BULK: Final = 5_000
 """Rows in a request."""
@@ -24,8 +25,14 @@ class BulkCalls(ABC):
     """The base of the parts of `ApiCalls`."""
 
     @abstractmethod
-    def _call(self, request: ApiRequest, read: Callable[[Any], T], gone: int | None = None) -> Flow[T]:
-        """A call about the entity itself."""
+    def _call(
+        self,
+        request: ApiRequest,
+        read: Callable[[Any], T],
+        gone: int | None = None,
+        read_again: Callable[[Any], T] | None = None,
+    ) -> Flow[T]:
+        """A call about the entity itself. For the rest see `exchange`."""
 
     def _pages(
         self, path: str, name: str, read: Callable[[Mapping[str, Any]], T], id_of: Callable[[T], str]
@@ -41,6 +48,13 @@ class BulkCalls(ABC):
             )
             items += page
         return items
+
+
+def rows_of(name: str, rows: Any) -> list[Any]:
+    """The rows that a user passes. Raises InputError for a single one, of which an iteration has only the keys."""
+    if isinstance(rows, Mapping | str):
+        raise InputError(f"one of the {name}, not several", where=name, hint="pass a list")
+    return list(rows)
 
 
 def row_results(name: str, kind: type[R], first: int, reply: Any) -> list[R]:

@@ -221,12 +221,20 @@ class ApiCalls(SubscriptionCalls, SourceCalls):
     def health(self) -> Flow[dict[str, Any]]:
         return exchange(ApiRequest("GET", "/healthz"), self.delays, dict)
 
-    def _call(self, request: ApiRequest, read: Callable[[Any], T], gone: int | None = None) -> Flow[T]:
+    def _call(
+        self,
+        request: ApiRequest,
+        read: Callable[[Any], T],
+        gone: int | None = None,
+        read_again: Callable[[Any], T] | None = None,
+    ) -> Flow[T]:
         """A call about the entity itself. A client with a name makes it where the mailbox is; its home answers."""
         if not self._has_name:
-            return exchange(request, self.delays, read, gone=gone)
+            return exchange(request, self.delays, read, gone=gone, read_again=read_again)
         mailbox = self.mailbox
-        return mailbox.call(lambda: replace(request, url=mailbox.url, token=mailbox.mailbox_token), read, gone)
+        return mailbox.call(
+            lambda: replace(request, url=mailbox.url, token=mailbox.mailbox_token), read, gone, read_again
+        )
 
 
 def _acknowledged(reply: Mapping[str, Any]) -> int:

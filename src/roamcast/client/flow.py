@@ -87,20 +87,21 @@ def exchange(
     read: Callable[[Any], T],
     *,
     gone: int | None = None,
+    read_again: Callable[[Any], T] | None = None,
     refused: Callable[[], None] = lambda: None,
 ) -> Flow[T]:
     """Send a request, retrying after each of `delays` seconds while the node is unreachable or answers 5xx.
 
     `read` turns the JSON body into the result. The status `gone` counts as success if an earlier attempt may have
-    reached the node. Raises the node's own error, or UnavailableError. `refused` is called before that if no attempt
-    can have had an effect.
+    reached the node; then `read_again` replaces `read`. Raises the node's own error, or UnavailableError. `refused` is
+    called before that if no attempt can have had an effect.
     """
     maybe_received = False
     for delay in (*delays, None):
         outcome = yield request
         if isinstance(outcome, ApiResponse):
             if outcome.status < 300:
-                return _read_body(outcome, read)
+                return _read_body(outcome, read_again if read_again and maybe_received else read)
             if outcome.status == gone and maybe_received:
                 return read(None)
             can_retry = request.repeatable and outcome.status >= 500

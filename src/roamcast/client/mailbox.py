@@ -49,7 +49,11 @@ class MailboxAccess:
         return ApiRequest(method, path, body, url=self.url, token=self.mailbox_token, **options)
 
     def call(
-        self, make_request: Callable[[], ApiRequest], read: Callable[[Any], T], gone: int | None = None
+        self,
+        make_request: Callable[[], ApiRequest],
+        read: Callable[[Any], T],
+        gone: int | None = None,
+        read_again: Callable[[Any], T] | None = None,
     ) -> Flow[T]:
         """Send a request about the mailbox, arriving first where needed.
 
@@ -58,12 +62,12 @@ class MailboxAccess:
         """
         yield from self.ensure_arrived()
         try:
-            result = yield from exchange(make_request(), self._delays, read, gone=gone)
+            result = yield from exchange(make_request(), self._delays, read, gone=gone, read_again=read_again)
         except ElsewhereError:
             if self.has_answered:
                 raise
             yield from self.arrive(self.url)
-            result = yield from exchange(make_request(), self._delays, read, gone=gone)
+            result = yield from exchange(make_request(), self._delays, read, gone=gone, read_again=read_again)
         self.has_answered = True
         return result
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from roamcast.client.bulk_calls import BULK, BULK_TIME, BulkCalls, row_results
+from roamcast.client.bulk_calls import BULK, BULK_TIME, BulkCalls, row_results, rows_of
 from roamcast.client.flow import ApiRequest, Flow, json_body, nothing, quoted
 from roamcast.client.values import SourceResult
 
@@ -17,7 +17,7 @@ class SourceCalls(BulkCalls):
     """The part of `ApiCalls` about the sources of a gateway."""
 
     def register_sources(self, sources: Iterable[Mapping[str, Any]], all_or_none: bool) -> Flow[list[SourceResult]]:
-        rows = list(sources)
+        rows = rows_of("sources", sources)
         results: list[SourceResult] = []
         size = max(1, len(rows)) if all_or_none else BULK
         for first in range(0, len(rows), size):
@@ -34,7 +34,7 @@ class SourceCalls(BulkCalls):
         return self._call(ApiRequest("DELETE", f"/v1/sources/{quoted(id)}"), nothing, gone=404)
 
     def move_many(self, positions: Iterable[Mapping[str, Any]]) -> Flow[int]:
-        rows = [dict(position) for position in positions]
+        rows = rows_of("positions", positions)
         stale = 0
         for first in range(0, len(rows), BULK):
             request = ApiRequest("POST", "/v1/positions", json_body(rows[first : first + BULK]), extra_time=BULK_TIME)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from roamcast.client.arrow_tables import ARROW_STREAM, ArrowTable, as_table, stream_body
-from roamcast.client.bulk_calls import BULK, BULK_TIME, BulkCalls, row_results
+from roamcast.client.bulk_calls import BULK, BULK_TIME, BulkCalls, row_results, rows_of
 from roamcast.client.flow import ApiRequest, Flow, as_list, json_body, nothing, quoted, without_none
 from roamcast.client.values import (
     Binding,
@@ -17,7 +18,7 @@ from roamcast.client.values import (
     binding_from_json,
     subscription_from_json,
 )
-from roamcast.errors import InputError
+from roamcast.errors import InputError, NotFoundError
 
 __all__ = ["SubscriptionCalls"]
 
@@ -43,7 +44,7 @@ class SubscriptionCalls(BulkCalls):
         self, subscriptions: Iterable[Mapping[str, Any]] | ArrowTable, all_or_none: bool, key: str | None
     ) -> Flow[list[SubscriptionResult]]:
         table = as_table(subscriptions)
-        rows: Any = list(cast("Iterable[Mapping[str, Any]]", subscriptions)) if table is None else table
+        rows: Any = rows_of("subscriptions", subscriptions) if table is None else table
         results: list[SubscriptionResult] = []
         key = key or uuid.uuid4().hex  # so that a retry after a lost response adds nothing twice
         size = max(1, len(rows)) if all_or_none else BULK
@@ -68,12 +69,13 @@ class SubscriptionCalls(BulkCalls):
         return self._call(request, lambda reply: bool(reply["replaced"]))
 
     def unsubscribe_many(self, ids: Iterable[str]) -> Flow[list[SubscriptionResult]]:
-        rows = list(ids)
+        rows = as_list(ids)
         results: list[SubscriptionResult] = []
         for first in range(0, len(rows), BULK):
             body = json_body({"ids": rows[first : first + BULK]})
             request = ApiRequest("POST", "/v1/subscriptions/remove", body, extra_time=BULK_TIME)
-            results += yield from self._call(request, partial(row_results, "subscriptions", SubscriptionResult, first))
+            read = partial(row_results, "subscriptions", SubscriptionResult, first)
+            results += yield from self._call(request, read, read_again=partial(_removed, first))
         return results
 
     def unsubscribe(self, id: str) -> Flow[None]:
@@ -93,6 +95,12 @@ class SubscriptionCalls(BulkCalls):
         path = f"/v1/subscriptions/{quoted(id)}/bindings"
         request = ApiRequest("GET", path, parameters={"limit": limit, "skip": skip})
         return self._call(request, lambda reply: [binding_from_json(b) for b in reply["bindings"]])
+
+
+def _removed(first: int, reply: Any) -> list[SubscriptionResult]:
+    """As `row_results`, after an earlier attempt, which may have removed those that do not exist."""
+    results = row_results("subscriptions", SubscriptionResult, first, reply)
+    return [replace(one, changed=True, error=None) if isinstance(one.error, NotFoundError) else one for one in results]
 
 
 def _query_fields(

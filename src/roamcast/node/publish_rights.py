@@ -88,7 +88,11 @@ def owners_of(names: pa.StringArray, rights: PublishRights, field: str, where: C
         names = names.fill_null(rights.default)
     elif names.null_count:
         row = int(names.is_null().to_numpy(zero_copy_only=False).argmax())
-        raise InputError(f"{field} is required", where=where(row, field), hint=f"send the {field} of each row")
+        raise InputError(
+            f"{field} is required, because the token is of a gateway",
+            where=where(row, field),
+            hint="name one of its sources in each row",
+        )
     encoded = names.dictionary_encode()
     owners = Owners(encoded.dictionary.to_pylist(), encoded.indices.to_numpy().astype(np.int64))
     check_owners(owners, rights, field, where)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from datetime import datetime, timedelta
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
@@ -23,9 +23,14 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from roamcast.model import EARLIEST, EPOCH, LATEST
+from roamcast.errors import InputError
+from roamcast.model import EARLIEST, EPOCH, LATEST, Box
 from roamcast.settings_model import NodeLimits
 from roamcast.validation import DOMAIN, ID, NO_CONTROLS, TOKEN
+
+if TYPE_CHECKING:
+    from roamcast.coordinates import CoordinateLimits
+    from roamcast.space import Space
 
 __all__ = [
     "HIGHEST_SEQ", "AckIn", "ArrivalIn", "AttributesIn", "Domain", "DomainIn", "EntityIn", "EventIn", "FeatureIn",
@@ -244,6 +249,18 @@ class SubscriptionIn(RequestModel):
                 'send "lacl": "Select …", or "box": [min_x, min_y, max_x, max_y], or "terms": ["…"], or both of these',
             )
         return self
+
+    def box_in(self, space: Space | CoordinateLimits) -> Box | None:
+        """The box. Raises InputError, which names the border by its index, if it is invalid in the space."""
+        if self.box is None:
+            return None
+        box = Box(*self.box)
+        try:
+            space.check_box(box, crosses_antimeridian=self.crosses_antimeridian)
+        except InputError as error:
+            where = f"box[{Box._fields.index(error.where)}]" if error.where in Box._fields else error.where
+            raise InputError(error.message, where=where, hint=error.hint) from None
+        return box
 
 
 class SubscriptionIdsIn(RequestModel):

@@ -17,6 +17,7 @@ from jsonschema import Draft202012Validator
 from nodes import RunningNode, in_process_node, leave, until
 
 from roamcast.client.streams import SseEvent, SseReader
+from roamcast.node.http.bulk_rows import NDJSON
 from roamcast.node.http.examples.story import EXAMPLES
 from roamcast.node.http.examples.values import ANNA, BEN, OPERATOR, PIPELINE, PROOF, Example
 from roamcast.node.http.schemas.errors import ERRORS
@@ -53,6 +54,8 @@ def test_operations_have_examples(operation: Operation) -> None:
     content = operation.content
     if "requestBody" in content:
         assert content["requestBody"]["content"][JSON]["examples"]
+        if (lines := content["requestBody"]["content"].get(NDJSON)) is not None:
+            assert lines["example"]
     for parameter in content.get("parameters", ()):
         assert parameter.get("examples") or not parameter["required"], parameter["name"]
     examples = [

@@ -102,8 +102,8 @@ class BulkParser(Generic[T, C]):
         self._of_models = of_models
         self._of_values = of_values
         self._of_table = of_table
-        self.openapi = self._parser.openapi_with(NDJSON, dict.fromkeys(sorted(TABLE_TYPES), describe_columns(kinds)))
-        self.openapi["requestBody"]["content"][NDJSON]["example"] = example
+        tables = dict.fromkeys(sorted(TABLE_TYPES), describe_columns(kinds))
+        self.openapi = self._parser.openapi_with(NDJSON, tables, example)
 
     async def read(self, request: Request, node: Node) -> BulkBody[C]:
         """Read the body and parse it; off the event loop if it is large, or may become so."""

@@ -45,15 +45,18 @@ class BodyParser(Generic[T]):
             "requestBody": {"required": True, "content": {"application/json": {"schema": self._schema()}}}
         }
 
-    def openapi_with(self, lines: str, tables: Mapping[str, str]) -> dict[str, Any]:
-        """As `openapi`, if the body may also be lines, each with one value; or a table, with a description."""
+    def openapi_with(self, lines: str, tables: Mapping[str, str], example: str) -> dict[str, Any]:
+        """As `openapi`, if the body may also be lines, each with one value; or a table, with a description.
+
+        `example` is a body of lines.
+        """
         binary = {
             kind: {"schema": {"type": "string", "format": "binary", "description": tables[kind]}} for kind in tables
         }
         body = self.openapi["requestBody"]
         content = {
             **body["content"],
-            lines: {"schema": {"type": "string", "description": "One JSON value in each line."}},
+            lines: {"schema": {"type": "string", "description": "One JSON value in each line."}, "example": example},
             **binary,
         }
         return {"requestBody": {**body, "content": content}}

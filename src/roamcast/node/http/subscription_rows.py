@@ -29,7 +29,9 @@ __all__ = ["SUBSCRIPTION", "SUBSCRIPTIONS_OPENAPI", "AcceptedRow", "accept_rows"
 
 SUBSCRIPTION: Final = BodyParser(SubscriptionIn)
 SUBSCRIPTIONS_OPENAPI: Final = BodyParser(SubscriptionIn, bulk="subscriptions").openapi_with(
-    NDJSON, dict.fromkeys(sorted(TABLE_TYPES), describe_columns(SUBSCRIPTION_COLUMNS))
+    NDJSON,
+    dict.fromkeys(sorted(TABLE_TYPES), describe_columns(SUBSCRIPTION_COLUMNS)),
+    '{"id":"fires","box":[8,53,9,54],"terms":["fire"]}\n{"id":"floods","terms":["flood"]}\n',
 )
 """One subscription, a list, lines, or a table."""
 
@@ -67,15 +69,7 @@ def read_row(row: Row, queries: Queries, limits: NodeLimits) -> tuple[str | None
     subscription = SUBSCRIPTION.parse(body, limits)
     if subscription.lacl is not None:
         return subscription.id, queries.accept(subscription.lacl)
-    box = None if subscription.box is None else Box(*subscription.box)
-    if box is not None:
-        try:
-            queries.space.check_box(box, crosses_antimeridian=subscription.crosses_antimeridian)
-        except InputError as error:
-            border = Box._fields.index(error.where) if error.where in Box._fields else None
-            where = error.where if border is None else f"box[{border}]"
-            raise InputError(error.message, where=where, hint=error.hint) from None
-    return subscription.id, queries.accept_box(box, subscription.terms)
+    return subscription.id, queries.accept_box(subscription.box_in(queries.space), subscription.terms)
 
 
 def read_simple(row: Row, queries: Queries, limits: NodeLimits) -> tuple[str | None, AcceptedQuery] | None:

@@ -30,6 +30,17 @@ def test_an_event_is_in_the_journal_when_it_is_acknowledged(node: RunningNode) -
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("is_table", [False, True])
+def test_all_events_of_the_largest_request_are_in_the_journal(node: RunningNode, is_table: bool) -> None:
+    headers, count = bearer(node.source()), 10_000
+    rows = [{**POINT, "id": str(number)} for number in range(count)]
+    body = ipc_body(pa.Table.from_pylist(rows)) if is_table else json.dumps(rows).encode()
+    media_type = "application/vnd.apache.arrow.stream" if is_table else "application/json"
+    answer = node.http.post("/v1/events", content=body, headers={**headers, "content-type": media_type})
+    assert answer.json() == {"accepted": count, "first_seq": 1, "last_seq": count}
+    assert [(row["id"], row["seq"]) for row in journalled(node.data)] == [(str(n), n + 1) for n in range(count)]
+
+
 def test_omitted_fields_get_defaults(node: RunningNode) -> None:
     """The source's position, source and number as id, and the present time."""
     source = node.source(x=3, y=4)

@@ -15,7 +15,7 @@ from nodes import LIMIT, RunningNode, bearer, files_in, in_process_node, leave, 
 
 from roamcast.client import Client, Letter
 from roamcast.client.streams import SseEvent, SseReader
-from roamcast.errors import CapacityError, InputError
+from roamcast.errors import AuthenticationError, CapacityError, InputError
 
 
 def ids(letters: list[Letter]) -> list[str]:
@@ -188,6 +188,28 @@ def test_a_stream_can_send_many_letters_in_an_event(node: RunningNode) -> None:
     ]
     letters = [letter for event in (first, second, third) for letter in json.loads(event.data)]
     assert letters == node.http.get("/v1/mailbox", headers=bearer(anna)).json()["letters"]
+
+
+def test_a_stream_ends_when_its_token_is_renewed(node: RunningNode) -> None:
+    """At once, and without the letters that come then."""
+    anna = node.subscriber()
+    leave(node.data, 1, ("anna", 1, "a"))
+    with stream(node, anna) as events:
+        assert next(events).id == "1"
+        node.operator().renew_token("anna")
+        leave(node.data, 2, ("anna", 2, "b"))
+        assert list(events) == []
+
+
+def test_a_long_poll_returns_nothing_once_its_token_is_renewed(node: RunningNode) -> None:
+    anna = node.subscriber()
+    with ThreadPoolExecutor(1) as threads:
+        polling = threads.submit(anna.pull, wait=30)
+        until(lambda: "roamcast_mailbox_waiters 1.0" in node.http.get("/metrics").text, "the poll to wait")
+        node.operator().renew_token("anna")
+        leave(node.data, 1, ("anna", 1, "a"))
+        with pytest.raises(AuthenticationError):
+            polling.result(LIMIT)
 
 
 @pytest.mark.parametrize("offset", ["x", "-1", "9" * 5000])

@@ -250,6 +250,13 @@ def test_publishing_elsewhere_with_the_token_of_a_gateway_is_explained(node: Run
     assert "a gateway publishes only at its home" in answer.json()["error"]["hint"]
 
 
+def test_a_table_of_sources_is_refused(node: RunningNode) -> None:
+    """With what is accepted."""
+    headers = {**bearer(node.gateway()), "content-type": "application/vnd.apache.arrow.stream"}
+    error = node.http.post("/v1/sources", content=b"x", headers=headers).json()["error"]
+    assert (error["where"], error["hint"]) == ("Content-Type", "send JSON or NDJSON")
+
+
 def test_a_renewed_token_is_the_only_one(node: RunningNode) -> None:
     """Of a gateway. Its sources have none to renew."""
     gateway = node.gateway("g", "s")

@@ -137,7 +137,10 @@ async def renew_token(id: str, node: TheNode, caller: CallerOrOperator) -> Token
     token = new_token()
     await await_to_the_end(node.control.set_token(id, hash_token(token), caller))
     if entity.kind == "subscriber":
+        node.waiters.notify([node.office.names.of(id)])  # streams and polls with the old token end
         await node.office.recall(id)
+    else:
+        node.discovery.waiters.notify([id])
     return TokenOut(id=id, kind=entity.kind, token=token)
 
 

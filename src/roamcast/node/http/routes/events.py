@@ -87,7 +87,7 @@ async def reserve_numbers(request: Request, node: TheNode, caller: SourceOrGatew
         raise InputError(
             "a gateway has no numbers of its own",
             where="count",
-            hint='name the source of each event, here "sources": {"id": count}',
+            hint='name the source of each event; POST /v1/numbers takes "sources": {"id": count}',
         )
     firsts = await node.sequences.reserve({rights.default: body.count})
     return NumbersOut(first=firsts[rights.default], count=body.count)

@@ -12,6 +12,7 @@ from fastapi.responses import StreamingResponse
 from roamcast.deliver.requests import MailboxPull, Pulled
 from roamcast.errors import CapacityError, ElsewhereError, InputError, RoamcastError
 from roamcast.node.auth import MailboxReader
+from roamcast.node.callers import unknown_token
 from roamcast.node.http.api_route import ApiRoute
 from roamcast.node.http.dependencies import HasToken, LetterReader, Reader, TheNode
 from roamcast.node.http.errors import error_json
@@ -58,6 +59,8 @@ async def pull_letters(
     _check_wait(node, wait)
     limit = min(limit, node.limits.pull)
     pulled = await node.office.mailboxes.pull_waiting(reader.name, limit, after, wait)
+    if wait and not node.auth.is_valid(reader):
+        raise unknown_token()
     return Response(pulled_json(pulled), media_type="application/json")
 
 

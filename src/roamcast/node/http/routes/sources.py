@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from heapq import nsmallest
+from typing import Annotated, Any, Final
 
 import orjson
 from fastapi import APIRouter, Query, Request, Response
+from starlette.concurrency import run_in_threadpool
 
 from roamcast.errors import AuthenticationError, InputError, RoamcastError
 from roamcast.node.callers import Caller
 from roamcast.node.http.api_route import ApiRoute
+from roamcast.node.http.arrow_bodies import TABLE_TYPES
 from roamcast.node.http.bulk_rows import NDJSON, Row, Rows, accept_each, add_rows, is_bulk, read_rows
 from roamcast.node.http.dependencies import Gateway, GatewayOrOperator, RegisteringGateway, TheNode
 from roamcast.node.http.entity_fields import fields_of
@@ -29,6 +32,7 @@ router = APIRouter(prefix="/sources", tags=["entities"], route_class=ApiRoute)
 _SOURCE = BodyParser(EntityIn)
 _SOURCES = BodyParser(EntityIn, bulk="sources")
 _ATTRIBUTES = BodyParser(AttributesIn)
+_LINES: Final = '{"id":"meter-1","x":8.5,"y":53.5}\n{"id":"meter-2","attributes":{"floor":2}}\n'
 
 Limit = Annotated[int, Query(ge=1, description="Maximum number; the node has a limit too.")]
 
@@ -37,7 +41,7 @@ Limit = Annotated[int, Query(ge=1, description="Maximum number; the node has a l
     "",
     status_code=201,
     response_class=Response,
-    openapi_extra=_SOURCES.openapi_with(NDJSON, {}) | OPTIONAL_TOKEN,
+    openapi_extra=_SOURCES.openapi_with(NDJSON, {}, _LINES) | OPTIONAL_TOKEN,
     responses={
         200: {"description": "It was registered before; or a list was sent.", "model": RegisteredOut},
         201: {"description": "The source was registered.", "model": SourceOut},
@@ -58,9 +62,10 @@ async def register_source(
     in the same order, each `id` and whether it is `new`, or an `error`. Each is registered or refused on its own. With
     `all_or_none` none is registered if one is refused.
     """
-    limits = node.limits
+    limits, type_ = node.limits, media_type(request)
+    if type_ in TABLE_TYPES:
+        raise InputError("sources cannot be sent as a table", where="Content-Type", hint="send JSON or NDJSON")
     body = await read_bytes(request, node, min(limits.body, limits.anonymous_body) if gateway is None else limits.body)
-    type_ = media_type(request)
     if gateway is None:
         if is_bulk(body, type_):
             raise AuthenticationError(
@@ -75,19 +80,23 @@ async def register_source(
     return _json(SourceOut(id=source.id, token=None, gateway=gateway.id).model_dump(), 201 if is_new else 200)
 
 
-@router.get("")
+@router.get("", response_class=Response, responses={200: {"model": SourcesOut}})
 async def list_sources(
     node: TheNode,
     gateway: Gateway,
     limit: Limit = 1000,
     after: Annotated[str, Query(description="Only ids after this one.")] = "",
-) -> SourcesOut:
+) -> Response:
     """List the sources of the calling gateway by id. `more` tells whether there are more."""
     limit = min(limit, node.limits.page)
-    ids = sorted(id for id in node.entities.sources_of(gateway.id) if id > after)
-    sources = (node.entities.find(id) for id in ids[:limit])
-    shown = [EntityOut(**fields_of(source)) for source in sources if source is not None]
-    return SourcesOut(sources=shown, more=len(ids) > limit)
+
+    def read() -> str:
+        ids = nsmallest(limit + 1, (id for id in node.entities.sources_of(gateway.id) if id > after))
+        sources = map(node.entities.find, ids[:limit])
+        shown = [EntityOut(**fields_of(source)) for source in sources if source is not None]
+        return SourcesOut(sources=shown, more=len(ids) > limit).model_dump_json()
+
+    return Response(await run_in_threadpool(read), media_type="application/json")
 
 
 @router.put("/{id}/attributes", openapi_extra=_ATTRIBUTES.openapi, responses=errors(404))
