@@ -22,7 +22,7 @@ from roamcast.pipeline.tasks.context import MatchContext
 
 __all__ = ["LetterContext", "LetterReport", "ShardTables"]
 
-_LARGEST_HERE: Final = 50_000  # rows that the driver merges; tasks merge more
+_LARGEST_HERE: Final = 10_000  # rows that the driver merges; tasks merge more
 _MOST_PARTS: Final = 24  # of a shard
 
 

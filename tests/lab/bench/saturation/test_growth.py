@@ -30,7 +30,7 @@ def test_drivers_are_compared() -> None:
     ]
     assert [(row["letters"], row["wrong"]) for row in rows] == [(200, 0), (18_000, 0)]
     assert rows[0]["driver_growth"] == 1
-    assert rows[1]["driver_growth"] == round(rows[1]["driver_mb"] / rows[0]["driver_mb"], 2)
+    assert rows[1]["driver_growth"] == round(rows[1]["driver_own_mb"] / rows[0]["driver_own_mb"], 2)
 
 
 def test_every_receiver_and_source_of_a_load_counts() -> None:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 from roamcast.lab.bench.processes import until
-from roamcast.lab.bench.saturation.memory import MemorySampler, memory_mb
+from roamcast.lab.bench.saturation.memory import MemorySampler, mapped_mb, memory_mb
 
 # Says when it has taken 64 MB, and takes no more than the interpreter needs once it gets a line.
 CHILD = """
@@ -67,3 +67,11 @@ def test_processes_of_spark_are_counted_with_those_they_start() -> None:
         peaks = memory.peaks()
     assert 0 < peaks["driver_mb"] < 64
     assert peaks["java_mb"] == 0
+
+
+def test_mapped_files_are_not_own_memory() -> None:
+    """They are in the total all the same."""
+    with start("import sys; print('ready', flush=True); sys.stdin.readline()") as process:
+        assert heard(process) == "ready"
+        assert 0 < mapped_mb(process.pid) < memory_mb(process.pid)
+        tell(process)

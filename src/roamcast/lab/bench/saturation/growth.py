@@ -74,12 +74,12 @@ def growth_loads(receivers: int, sources: int) -> list[tuple[GrowthLoad, int]]:
 
 
 def bench_growth(loads: Sequence[tuple[GrowthLoad, int]], say: Say) -> dict[str, Any]:
-    """Measure each load; `driver_growth` is the driver's memory over that of the load it is compared with."""
+    """Measure each load; `driver_growth` is the driver's own memory over that of the load it is compared with."""
     rows: list[dict[str, Any]] = []
     for load, base in loads:
         row = _measure(load, say)
         rows.append(row)
-        row["driver_growth"] = round(row["driver_mb"] / rows[base]["driver_mb"], 2)
+        row["driver_growth"] = round(row["driver_own_mb"] / rows[base]["driver_own_mb"], 2)
         row["compared_with_row"] = base + 1
     return {"rows": rows}
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-__all__ = ["MemorySampler", "memory_mb"]
+__all__ = ["MemorySampler", "mapped_mb", "memory_mb"]
 
 _EVERY_S: Final = 0.5
 _PROC: Final = Path("/proc")
@@ -21,14 +21,24 @@ def memory_mb(pid: int) -> float:
 
     Where the system does not tell that, all its pages (RSS); 0 if there is no such process.
     """
-    for name, pattern in (("smaps_rollup", rb"^Pss: +(\d+) kB"), ("status", rb"^VmRSS:\s+(\d+) kB")):
-        try:
-            found = re.search(pattern, (_PROC / str(pid) / name).read_bytes(), re.MULTILINE)
-        except OSError:
-            continue
-        if found:
-            return int(found[1]) / 1024
-    return 0.0
+    return _read(pid, "smaps_rollup", "Pss") or _read(pid, "status", "VmRSS")
+
+
+def mapped_mb(pid: int) -> float:
+    """The part of it that shows files, such as programs and parts of the state; 0 where the system does not tell.
+
+    The system can take it back at any time.
+    """
+    return _read(pid, "smaps_rollup", "Pss_File")
+
+
+def _read(pid: int, file: str, name: str) -> float:
+    try:
+        content = (_PROC / str(pid) / file).read_text()
+    except OSError:
+        return 0.0
+    found = re.search(rf"^{name}:\s+(\d+) kB", content, re.MULTILINE)
+    return int(found[1]) / 1024 if found else 0.0
 
 
 class MemorySampler:
@@ -37,7 +47,8 @@ class MemorySampler:
     def __init__(self, processes: Mapping[str, int], spark: int | None = None) -> None:
         """`processes` are counted alone. `spark` is the process of a Spark driver, which is counted with its family.
 
-        That has three names: `driver` (Python), `java`, and `workers`: all of Spark's Python processes.
+        That has four names: `driver` (Python), `driver_own`, which is what of it is not mapped from files, `java`, and
+        `workers`: all of Spark's Python processes.
         """
         self._processes = processes
         self._spark = spark
@@ -73,7 +84,8 @@ class MemorySampler:
 
 
 def _spark_memory(driver: int) -> dict[str, float]:
-    memory = {"driver": memory_mb(driver), "java": 0.0, "workers": 0.0}
+    total = memory_mb(driver)
+    memory = {"driver": total, "driver_own": total - mapped_mb(driver), "java": 0.0, "workers": 0.0}
     for pid, name in _descendants(driver):
         memory["java" if name == "java" else "workers"] += memory_mb(pid)
     return memory
