@@ -9,7 +9,6 @@ import orjson
 import pyarrow as pa
 
 from roamcast.deliver.outbox import LetterFile
-from roamcast.pipeline.letters.dedupe import SourceKey
 from roamcast.pipeline.schemas import BINDINGS, EXPIRED_BINDINGS, SHARDED_TABLES, SUBSCRIPTIONS, StateTable
 from roamcast.pipeline.state.changes import SubscriptionKey
 from roamcast.pipeline.state.control import DeadLetter, Row
@@ -20,10 +19,17 @@ from roamcast.pipeline.state.partitioning import MatchSample
 from roamcast.pipeline.state.parts import Obsolete, Part, PartFolder
 from roamcast.pipeline.tasks.context import MatchContext
 
-__all__ = ["LetterContext", "LetterReport", "ShardTables"]
+__all__ = ["LetterContext", "LetterReport", "ShardTables", "SourceKey"]
 
 _LARGEST_HERE: Final = 50_000  # rows that the driver merges; tasks merge more
 _MOST_PARTS: Final = 24  # of a shard
+
+
+class SourceKey(NamedTuple):
+    """A source and its home. Nodes assign ids independently. Events of a source may come from other nodes."""
+
+    home: str
+    name: str
 
 
 class LetterContext(NamedTuple):

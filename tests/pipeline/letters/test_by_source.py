@@ -11,7 +11,8 @@ from batches import Placed, placed, unmatched
 from worlds import event, removal, subscription
 
 from roamcast.journal.records import EVENT, Record
-from roamcast.pipeline.letters.dedupe import DedupedEvents, SourceKey, dedupe_events
+from roamcast.pipeline.letters.by_source import DedupedEvents, dedupe_events
+from roamcast.pipeline.letters.context import SourceKey
 from roamcast.ranges import Ranges
 
 
@@ -66,7 +67,7 @@ def test_duplicates_at_two_nodes_are_one_event() -> None:
 
 def test_events_with_too_many_gaps_become_dead_letters(monkeypatch: pytest.MonkeyPatch) -> None:
     """The ranges of seen numbers are limited. Duplicates of earlier events are still recognised."""
-    monkeypatch.setattr("roamcast.pipeline.letters.dedupe.MAX_GAPS", 2)
+    monkeypatch.setattr("roamcast.pipeline.letters.by_source.MAX_GAPS", 2)
     before = {SourceKey("local", "cam"): Ranges.from_text("1,3")}
     deduped = dedupe(placed([event("cam", 3), event("cam", 5), event("cam", 7), event("car", 9)]), before)
     assert [(item.offset, "gaps" in item.reason) for item in deduped.dead_letters] == [(2, True), (3, True)]
