@@ -104,6 +104,25 @@ def test_a_half_written_batch_is_not_seen(outbox: Outbox, tmp_path: Path) -> Non
     assert [path.exists() for path in paths] == [False, True]
 
 
+def test_files_that_no_record_names_are_removed(outbox: Outbox) -> None:
+    """Those of failed attempts and of batches whose removal was interrupted, but not if a record is damaged."""
+    outbox.remove_attempts()  # there is nothing yet
+    for office in ("north", "south", "west"):
+        outbox.put(office, "pipe", 1, table([("r", 1, "{}")]))
+        files = LetterFiles(outbox.folder, "pipe", 2)
+        files.write(office, table([("r", 2, "{}")]))
+        files.close()
+    north, south, west = (outbox.waiting(office)[0] for office in ("north", "south", "west"))
+    west.unlink()
+    damaged = south.read_bytes()
+    south.write_bytes(damaged[:-1])
+    outbox.remove_attempts()
+    assert [len(list((outbox.folder / name / "letters").iterdir())) for name in ("north", "south", "west")] == [1, 2, 0]
+    assert outbox.read(north) == [Letter("r", "pipe", 1, "{}")]
+    south.write_bytes(damaged)
+    assert outbox.read(south) == [Letter("r", "pipe", 1, "{}")]
+
+
 def test_a_batch_that_is_written_again_while_it_is_read(outbox: Outbox) -> None:
     """After a crash the pipeline writes it again, with the same letters in other files: that is no damage."""
 

@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from roamcast.durable import make_folder, storage_errors, sync_file, sync_folder, write_atomic
-from roamcast.errors import CorruptionError
+from roamcast.errors import CorruptionError, StorageError
 from roamcast.failures import wall_time
 from roamcast.model import Letter
 
@@ -159,15 +159,35 @@ class Outbox:
 
         Then letter files that other attempts left are removed.
         """
-        for office in dict.fromkeys(file.office for file in files):
-            names = [(file.name, file.letters) for file in files if file.office == office]
-            record = {"format": FORMAT, "pipeline": pipeline, "batch": batch, "files": names}
+        by_office: dict[str, dict[str, int]] = {}
+        for file in files:
+            by_office.setdefault(file.office, {})[file.name] = file.letters
+        for office, names in by_office.items():
+            record = {"format": FORMAT, "pipeline": pipeline, "batch": batch, "files": list(names.items())}
             content = orjson.dumps({"checksum": _checksum(record), **record})
             write_atomic(self.folder_of(office) / f"{_name(pipeline, batch)}.json", content)
-        named = {file.name for file in files}
-        for path in self.folder.glob(f"*/{_LETTERS}/{_name(pipeline, batch)}-*"):
-            if path.name not in named:
-                self._remove_file(path)
+        for office, names in by_office.items():  # other attempts have letters to the same offices
+            for path in letter_path(self.folder, office, "").glob(f"{_name(pipeline, batch)}-*"):
+                if path.name not in names:
+                    self._remove_file(path)
+
+    def remove_attempts(self) -> None:
+        """Remove letter files that no record names: of attempts that failed, or of batches that were being removed.
+
+        Nobody may be writing letters meanwhile.
+        """
+        by_office: dict[str, list[Path]] = {}
+        for path in self.folder.glob(f"*/{_LETTERS}/*"):
+            by_office.setdefault(path.parents[1].name, []).append(path)
+        for office, paths in by_office.items():
+            try:
+                records = map(_read_record, self.waiting(office))
+                named = {name for _, files in records for name, _ in files}
+            except (CorruptionError, StorageError):  # damaged, which its office reports, or removed just now
+                continue
+            for path in paths:
+                if path.name not in named:
+                    self._remove_file(path)
 
     def folder_of(self, office: str) -> Path:
         """The folder of the batches for `office`."""

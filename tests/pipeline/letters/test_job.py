@@ -20,7 +20,7 @@ from worlds import run as run_query
 from roamcast.deliver.outbox import Outbox, PipelineStatus
 from roamcast.journal.bodies import BindingBody, SubscriptionBody
 from roamcast.journal.records import BINDING, SUBSCRIPTION, Record
-from roamcast.pipeline.letters import by_receiver, by_source
+from roamcast.pipeline.letters import by_receiver, by_source, context
 from roamcast.pipeline.query.batch_state import BatchSettings
 from roamcast.pipeline.query.stream import PipelineLimits
 
@@ -145,3 +145,18 @@ def test_jobs_and_the_driver_make_the_same_letters(spark: SparkSession, tmp_path
         assert outbox_of(tmp_path / name) == outbox_of(tmp_path / "here")
         assert status_of(tmp_path / name).counters == status_of(tmp_path / "here").counters
     assert len(outbox_of(tmp_path / "here")) == 7
+
+
+def test_a_job_merges_what_the_driver_leaves(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One job, although no receiver gets a letter any more. Letters are the same."""
+    monkeypatch.setattr(context, "_LARGEST_HERE", 0)
+    limits = PipelineLimits(records=1)
+    journal(tmp_path, [subscription("s1", "ann"), *(event("cam", n + 1) for n in range(24))])
+    run_query(spark, tmp_path, limits=limits)
+    assert status_of(tmp_path).batches_by_jobs == 0
+    journal(tmp_path, [event("cam", 25), *(event(f"car{n}", 1, terms=()) for n in range(4))])
+    run_query(spark, tmp_path, limits=limits)
+    assert (status_of(tmp_path).batches_by_jobs, status_of(tmp_path).batches_here) == (1, 4)
+    assert [number for _, number, _ in outbox_of(tmp_path)["ann"]] == list(range(1, 26))

@@ -201,12 +201,11 @@ def _receiver_hashes(lookup: TableLookup, rows: Integers) -> Any:
 
 def _buckets(texts: pa.ChunkedArray, event: Integers, shard: Integers, hashes: Any, shards: int) -> Integers:
     """Divide the receivers of events that have too many in a shard to be served at a time."""
-    key = event * shards + shard
-    count = np.bincount(key, minlength=len(texts) * shards)
-    text = count * np.repeat(pc.fill_null(pc.binary_length(texts), 0).to_numpy(), shards)
+    keys, inverse, count = np.unique(event * shards + shard, return_inverse=True, return_counts=True)
+    text = count * pc.fill_null(pc.binary_length(texts), 0).to_numpy()[keys // shards]
     buckets = np.maximum(-(-count // LARGEST_PORTION), -(-text // LARGEST_TEXT))
     # Other bits than those that choose the shard.
-    bucket: Integers = (hashes & np.uint64(0xFFFFFFFF)).astype(np.int64) % np.maximum(buckets, 1)[key]
+    bucket: Integers = (hashes & np.uint64(0xFFFFFFFF)).astype(np.int64) % buckets[inverse]
     return bucket
 
 

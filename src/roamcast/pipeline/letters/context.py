@@ -52,7 +52,10 @@ class LetterContext(NamedTuple):
 
     @property
     def needs_job(self) -> bool:
-        """Whether the driver has left so many parts that tasks should merge them."""
+        """Whether the driver has left so many parts that tasks should merge them.
+
+        It merges no large ones, which would delay a small batch.
+        """
         stacks = (parts for name, parts in self.stacks.items() if "/" in name)
         return max(map(len, stacks), default=0) > _MOST_PARTS
 
@@ -95,15 +98,24 @@ class ShardTables:
 
     def add(self, table: StateTable, rows: pa.Table, obsolete: Obsolete | None = None) -> None:
         """Add rows to a divided table, durably. They belong to these shards."""
-        fetcher = self._context.match.fetcher
         for shard, those in split_rows(table, rows, self._context.shards):
             name = shard_name(table, shard)
+            self._replace(name, self._folder.push(table, self._stack(name), those, obsolete, largest=self._largest))
+
+    def merge(self, table: StateTable) -> None:
+        """Merge what the driver left unmerged of a divided table."""
+        for shard in self._shards:
+            name = shard_name(table, shard)
             before = self._stack(name)
-            after = self._folder.push(table, before, those, obsolete, largest=self._largest)
-            if fetcher is not None:
-                for part in set(after) - set(before):
-                    fetcher.put(f"parts/{part.name}", self._folder.folder / part.name)
-            self.stacks[name] = after
+            if (after := self._folder.merge(table, before, largest=self._largest)) != before:
+                self._replace(name, after)
+
+    def _replace(self, name: str, after: tuple[Part, ...]) -> None:
+        fetcher = self._context.match.fetcher
+        if fetcher is not None:
+            for part in set(after) - set(self._stack(name)):
+                fetcher.put(f"parts/{part.name}", self._folder.folder / part.name)
+        self.stacks[name] = after
 
     def _stack(self, name: str) -> tuple[Part, ...]:
         return self.stacks.get(name, self._context.stacks.get(name, ()))

@@ -25,7 +25,15 @@ from roamcast.journal.port import RecordReader
 from roamcast.pipeline.letters.by_receiver import LetterSink, make_letters
 from roamcast.pipeline.letters.by_source import address_events
 from roamcast.pipeline.letters.context import LetterContext, LetterReport
-from roamcast.pipeline.schemas import ADDRESSED_SCHEMA, MATCHED_SCHEMA, SHARDED_SCHEMA, spark_schema
+from roamcast.pipeline.schemas import (
+    ADDRESSED_SCHEMA,
+    LAST_SENT,
+    MATCHED_SCHEMA,
+    RECEIVERS,
+    SHARDED_SCHEMA,
+    SOURCES,
+    spark_schema,
+)
 from roamcast.pipeline.state.control import Row
 from roamcast.pipeline.state.hashing import shards_of
 from roamcast.pipeline.tasks.match_job import OffsetRange, gather_matches, match_rows, read_ranges
@@ -98,6 +106,7 @@ def _address(context: LetterContext) -> Callable[[Batches], Batches]:
         exclude_modules_from_collection()
         shard = _this_shard()
         tables = context.open([shard])
+        tables.merge(SOURCES)
         matched = pa.Table.from_batches(batches, SHARDED_SCHEMA).select(MATCHED_SCHEMA.names)
         if context.match.sharded is not None:
             matched = gather_matches(matched, tables.subscriptions)
@@ -128,6 +137,8 @@ def _make(context: LetterContext, outbox: Path) -> Callable[[Batches], Batches]:
 
 def _write_letters(addressed: pa.Table, context: LetterContext, outbox: Path) -> LetterReport:
     tables = context.open([_this_shard()])
+    for table in (LAST_SENT, RECEIVERS):
+        tables.merge(table)
     fetcher = context.match.fetcher
     folder = outbox if fetcher is None else fetcher.folder / "outbox"
     files = LetterFiles(folder, context.pipeline, context.match.batch)
