@@ -13,7 +13,7 @@ WORKERS ?= 3
 PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadscope --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help run test soak install check format java chromium postgresql clean
+.PHONY: help run test soak install check format java chromium postgresql versitygw clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -21,10 +21,10 @@ help:  ## Show this list
 run: install  ## Set up, then start roamcast with a small live scenario and print the page's address
 	$(BIN)/roamcast up
 
-test: $(VENV)/.dev java chromium postgresql $(VENV)/spark.jsa check  ## Set up, then run all checks and the whole test suite
+test: $(VENV)/.dev java chromium postgresql versitygw $(VENV)/spark.jsa check  ## Set up, then run all checks and the whole test suite
 	$(PYTEST)
 
-soak: $(VENV)/.dev java chromium postgresql $(VENV)/spark.jsa  ## Run the suite with twenty times as many generated examples; takes long
+soak: $(VENV)/.dev java chromium postgresql versitygw $(VENV)/spark.jsa  ## Run the suite with twenty times as many generated examples; takes long
 	$(PYTEST) --hypothesis-profile soak --timeout 0
 
 install: $(VENV)/.run java  ## Set up only; .venv/bin/roamcast works afterwards
@@ -47,6 +47,9 @@ chromium:
 
 postgresql:
 	@scripts/need-postgresql
+
+versitygw: | $(BIN)/pip
+	@scripts/need-versitygw
 
 clean:  ## Remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

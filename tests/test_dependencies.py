@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
-EXTRAS = ("node", "pipeline", "lab")  # of `all`
+EXTRAS = ("node", "pipeline", "storage", "lab")  # of `all`
 
 
 def imported(tree: ast.Module) -> Iterator[str]:

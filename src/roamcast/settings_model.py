@@ -173,6 +173,19 @@ class NodeSettings(SettingsSection):
         description="Origins of web pages on other hosts that may call this node, such as `https://app.example`; `*` "
         "is any. In the variable, separated by commas.",
     )
+    storage: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Storage of the pipeline, if it has one: the node reads letters from the outbox there instead of "
+        "in the data folder.",
+    )
+    storage_poll: float = Field(
+        default=0.5,
+        ge=0.02,
+        le=60,
+        allow_inf_nan=False,
+        description="Seconds between two looks into an outbox on `storage`.",
+    )
     scene: bool = Field(default=False, description="Show positions to everybody on the page.")
     title: str = Field(default="", description="Title of the page.")
     limits: NodeLimits = NodeLimits()
@@ -239,6 +252,12 @@ class PipelineSettings(SettingsSection):
         default=1_000, description="Batches that can wait for an office before matching pauses."
     )
     history: float = Field(default=60.0, ge=0, description="Minutes that ended bindings are kept for late events.")
+    storage: str | None = Field(
+        default=None,
+        min_length=1,
+        description="Storage that hosts share, such as `s3://bucket/prefix` or a mounted folder: state, checkpoint "
+        "and outbox are there, and another host can continue the pipeline. The nodes need the same setting, in [node].",
+    )
 
 
 class DrtClusterSettings(SettingsSection):

@@ -250,6 +250,7 @@ def test_the_format_of_the_status_is_pinned(outbox: Outbox) -> None:
         "format": "roamcast-outbox/6", "pipeline": "pipe", "batch": 1, "counters": {}, "metrics": {},
         "step_seconds": {}, "read_offsets": {}, "written_at": 5, "running_batch": None, "running_since": None,
         "dead_letters": 0, "dead_letters_since": None, "partitioning": None, "batches_by_jobs": 0, "batches_here": 0,
+        "waiting_for_storage": None,
     }  # fmt: skip
 
 

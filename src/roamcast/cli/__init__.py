@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from roamcast import __version__
-from roamcast.cli import batch, config, entities, experiments, federate, inspect, lab, publish, run, talk
+from roamcast.cli import batch, config, entities, experiments, federate, inspect, lab, publish, run, talk, torture
 from roamcast.cli.commands import Command, Group, UsageError, usage_error
 from roamcast.errors import ExitCode, RoamcastError
 
@@ -44,7 +44,7 @@ _COMMANDS: Final[dict[str, tuple[Any, ...]]] = {
 _GROUPS: Final = {
     "Run": {"config": config.config},
     "Inspect": {"lacl": inspect.lacl},
-    "Lab": {"bench": lab.bench, "torture": lab.torture, "reproduce": experiments.reproduce},
+    "Lab": {"bench": lab.bench, "torture": torture.torture, "reproduce": experiments.reproduce},
 }
 
 for _panel, _functions in _COMMANDS.items():

@@ -175,6 +175,8 @@ def _health_text(health: dict[str, Any]) -> str:
         line = f"pipeline: {last}, last heartbeat {local_time(pipeline['written_at'])}"
         if pipeline["running_batch"] is not None:
             line += f"; batch {pipeline['running_batch']} running since {local_time(pipeline['running_since'])}"
+        if pipeline["waiting_for_storage"] is not None:
+            line += f", waiting for storage: {pipeline['waiting_for_storage']}"
         lines.append(line)
         if pipeline["partitioning"] is not None:
             lines += _partitioning_lines(pipeline["partitioning"])

@@ -1,4 +1,4 @@
-"""Commands for measurements and fault simulations: bench and torture."""
+"""`roamcast bench`: measurements."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ import typer
 
 from roamcast.cli.batch import replications
 from roamcast.cli.options import Json, require
-from roamcast.cli.output import OutFile, Progress, counted, print_json, print_line, print_result, table, write_figures
+from roamcast.cli.output import OutFile, print_line, print_result, table, write_figures
 from roamcast.errors import ExitCode, InputError
 
 if TYPE_CHECKING:
-    from roamcast.lab.torture.run import TortureSummary
     from roamcast.pipeline.state.partitioning import PartitionerName
 
-__all__ = ["bench", "torture"]
+__all__ = ["bench"]
 
 bench = typer.Typer(no_args_is_help=True, help="Run benchmarks. Run nothing else on the machine at the same time.")
 
@@ -36,27 +35,63 @@ def pipeline(
         str, typer.Option(help="With --saturate: letters that an event makes, separated by commas.")
     ] = "0.1,1,10",
     body: Annotated[str, typer.Option(help="With --saturate: 'json' (500 events) or 'arrow' (5,000).")] = "json",
+    warm_up: Annotated[float, typer.Option(min=0, help="With --saturate: seconds before the measurement.")] = 15.0,
+    peers: Annotated[
+        str | None,
+        typer.Option(help="With --saturate: compare with some of spark-sql,percolator,tile38, or 'all'."),
+    ] = None,
+    growth: Annotated[
+        bool, typer.Option("--growth", help="Compare the driver's memory instead: more receivers, sources, letters.")
+    ] = False,
+    one_event: Annotated[
+        bool, typer.Option("--one-event", help="Publish one event that all receivers get instead.")
+    ] = False,
+    receivers: Annotated[int, typer.Option(min=1, help="With --growth or --one-event: receivers.")] = 1_000_000,
+    sources: Annotated[int, typer.Option(min=1, help="With --growth: sources.")] = 1_000_000,
     out: OutFile = None,
     as_json: Json = False,
 ) -> None:
-    """Latency from publishing an event to reading its letter, with a real node and pipeline; or the highest rate.
+    """Latency from publishing an event to reading its letter, with a real node and pipeline.
+
+    Or the highest rate (--saturate), the memory of the driver (--growth), or one event for many (--one-event). Exit
+    code 1 if letters or matches are wrong.
 
     Example: roamcast bench pipeline --rate 1000 --out pipeline.json
 
-    Example: roamcast bench pipeline --saturate --subscriptions 100000 --letters 0.3 --seconds 120
+    Example: roamcast bench pipeline --saturate --subscriptions 100000 --letters 0.3 --seconds 120 --peers all
+
+    Example: roamcast bench pipeline --one-event --receivers 1000000
     """
     require("node", "pipeline", "lab")
-    if saturate:
-        from roamcast.lab.bench.saturation import SaturationLoad, bench_saturation, body_format
+    if sum([saturate, growth, one_event]) > 1:
+        raise InputError("several things to measure", hint="use one of --saturate, --growth and --one-event")
+    if peers is not None and not saturate:
+        raise InputError("peers are compared at the highest rate only", where="--peers", hint="add --saturate")
+    if not (saturate or growth or one_event):
+        from roamcast.lab.bench.pipeline import bench_pipeline
 
-        counts, shares = _parse_sizes(subscriptions), [_parse_letters(each) for each in letters.split(",")]
-        format = body_format(body)
-        loads = [SaturationLoad(count, share, seconds, body=format) for count in counts for share in shares]
-        _report(bench_saturation(loads, print_line), out, as_json=as_json)
+        _report(bench_pipeline(rate or [1_000], seconds, print_line), out, as_json=as_json)
         return
-    from roamcast.lab.bench.pipeline import bench_pipeline
+    if saturate:
+        from roamcast.lab.bench.saturation.bench import bench_saturation
+        from roamcast.lab.bench.saturation.peers.run import parse_peers
+        from roamcast.lab.bench.saturation.world import SaturationLoad, body_format
 
-    _report(bench_pipeline(rate or [1_000], seconds, print_line), out, as_json=as_json)
+        counts = _parse_sizes(subscriptions, "--subscriptions")
+        shares = [_parse_letters(each) for each in letters.split(",")]
+        format, compared = body_format(body), [] if peers is None else parse_peers(peers)
+        loads = [SaturationLoad(count, share, seconds, warm_up, format) for count in counts for share in shares]
+        figures = bench_saturation(loads, print_line, compared)
+    else:
+        from roamcast.lab.bench.saturation.growth import bench_growth, bench_one_event, growth_loads
+
+        if one_event:
+            figures = bench_one_event(receivers, print_line)
+        else:
+            figures = bench_growth(growth_loads(receivers, sources), print_line)
+    _report_table(figures, out, as_json=as_json)
+    if any(row.get("wrong") for row in figures["rows"]):
+        raise typer.Exit(ExitCode.FAILED)
 
 
 @bench.command()
@@ -251,12 +286,12 @@ def _parse_letters(text: str) -> float:
     return value
 
 
-def _parse_sizes(text: str) -> list[int]:
+def _parse_sizes(text: str, option: str = "--sizes") -> list[int]:
     parts = text.split(",")
     sizes = [int(part) for part in parts if part.strip().isdigit() and int(part) > 0]
     if len(sizes) != len(parts):
         hint = "for example 100000,1000000"
-        raise InputError(f"{text!r} is not a list of positive integers", where="--sizes", hint=hint)
+        raise InputError(f"{text!r} is not a list of positive integers", where=option, hint=hint)
     return sizes
 
 
@@ -273,9 +308,9 @@ def _parse_partitioners(text: str) -> list[PartitionerName]:
 def _report_table(figures: Mapping[str, Any], file: Path | None, *, as_json: bool) -> None:
     write_figures(figures, file)
     rows = figures["rows"]
-    print_result(
-        figures, table(list(rows[0]), [[str(value) for value in row.values()] for row in rows]), as_json=as_json
-    )
+    head = list(dict.fromkeys(name for row in rows for name in row))
+    cells = [[str(row.get(name, "")) for name in head] for row in rows]
+    print_result(figures, table(head, cells), as_json=as_json)
 
 
 def _report(figures: Mapping[str, Any], file: Path | None, *, as_json: bool) -> None:
@@ -283,90 +318,3 @@ def _report(figures: Mapping[str, Any], file: Path | None, *, as_json: bool) -> 
     rows = figures.get("rows", [figures])
     text = "\n".join("  ".join(f"{name} {value}" for name, value in row.items()) for row in rows)
     print_result(figures, text, as_json=as_json)
-
-
-torture = typer.Typer(no_args_is_help=True, help="Simulate faults, and check that nothing is lost or duplicated.")
-
-Seeds = Annotated[str, typer.Option(metavar="A..B", help="Seeds to run. If a single seed fails, its trace is printed.")]
-VariantName = Annotated[str | None, typer.Option(metavar="NAME", help="A deliberately broken protocol.")]
-ListVariants = Annotated[bool, typer.Option("--list-variants", help="List the broken protocols and exit.")]
-
-
-@torture.command("deliver")
-def torture_deliver(
-    seeds: Seeds = "1..200",
-    variant: VariantName = None,
-    list_variants: ListVariants = False,
-    out: OutFile = None,
-    as_json: Json = False,
-) -> None:
-    """Simulate post offices and migrating subscribers on a faulty network, with crashes, full disks and clock jumps.
-
-    Exit code 1 if a letter was lost, duplicated, reordered, invented or left behind. A seed always gives the same run.
-
-    Example: roamcast torture deliver --seeds 1..2000
-    """
-    _torture("deliver", seeds, variant, out, list_variants=list_variants, as_json=as_json)
-
-
-@torture.command("federate")
-def torture_federate(
-    seeds: Seeds = "1..200",
-    variant: VariantName = None,
-    list_variants: ListVariants = False,
-    out: OutFile = None,
-    as_json: Json = False,
-) -> None:
-    """Simulate hosts with a data folder each on a faulty network: wants, forwarded events, bindings and visitors.
-
-    Nodes and pipelines crash, disks fill up. Exit code 1 if an event did not become a letter although the subscription
-    was active, became two, or came out of order. A seed always gives the same run.
-
-    Example: roamcast torture federate --seeds 1..2000
-    """
-    _torture("federate", seeds, variant, out, list_variants=list_variants, as_json=as_json)
-
-
-def _torture(
-    name: str, seeds: str, variant: str | None, out: Path | None, *, list_variants: bool, as_json: bool
-) -> None:
-    require("node")
-    from roamcast.lab.torture.kinds import TORTURES
-    from roamcast.lab.torture.run import TortureSummary, parse_seeds, replay, run_seeds
-
-    torture = TORTURES[name]
-    if list_variants:
-        text = "\n".join(f"{name:26}{broken.description}" for name, broken in torture.variants.items())
-        print_result({name: broken.description for name, broken in torture.variants.items()}, text, as_json=as_json)
-        return
-    chosen, numbers = torture.variant(variant), parse_seeds(seeds)
-    summary = TortureSummary(torture, chosen)
-    with Progress(counted(len(numbers), "seed")) as progress:
-        progress.measure = lambda: (summary.seeds, len(numbers))
-        for outcome in run_seeds(torture, chosen, numbers, processes=1 if len(numbers) == 1 else None):
-            summary.add(outcome)
-    write_figures(summary.to_json(), out)
-    if as_json:
-        print_json(summary.to_json())
-    else:
-        _report_torture(summary)
-        if summary.failed and len(numbers) == 1:
-            for line in replay(torture, chosen, numbers[0]):
-                typer.echo(line)
-    if summary.failed:
-        raise typer.Exit(ExitCode.FAILED)
-
-
-def _report_torture(summary: TortureSummary) -> None:
-    figures = summary.to_json()
-    option = "" if summary.variant.name == "correct" else f" --variant {summary.variant.name}"
-    for outcome in summary.failed:
-        typer.echo(f"seed {outcome.seed}: {outcome.violations[0]}")
-        typer.echo(f"  full trace: roamcast torture {summary.torture.name} --seeds {outcome.seed}{option}")
-    typer.echo("  ".join(f"{name} {figures[name]}" for name in ("variant", "seeds", *summary.totals)))
-    least = figures["least_in_a_seed"]
-    typer.echo("minimum per seed: " + ", ".join(f"{least[name]} {name}" for name in least))
-    points, pairs = figures["crash_points"], figures["crash_pairs"]
-    typer.echo(f"crashed at {points['hit']} of {points['of']} points and {pairs['hit']} of {pairs['of']} pairs")
-    failed = f"{len(summary.failed)} of {counted(summary.seeds, 'seed')} failed"
-    typer.echo(failed if summary.failed else "no violations")

@@ -112,6 +112,10 @@ def node(
         typer.Option(help="Position of the node, for clients that look for the nearest one."),
     ] = None,
     places: PlacesOption = None,
+    storage: Annotated[
+        str | None,
+        typer.Option(help="The pipeline's storage, with the outbox.", show_default="the data folder"),
+    ] = None,
     scene: Annotated[
         bool | None,
         typer.Option("--scene/--no-scene", help="Show positions to everybody on the page.", show_default="no"),
@@ -131,7 +135,7 @@ def node(
     settings = node_settings(
         data=data, port=port, host=host, domain=domain, join=join, invitation=invitation, public_url=public_url,
         tls_cert=tls_cert, tls_key=tls_key, ca=ca, store=store, space=space and space.value, at=at, places=places,
-        scene=scene,
+        storage=storage, scene=scene,
     )  # fmt: skip
     with _quick_imports():
         from roamcast.node.server import serve  # after the settings, so that an invalid one is reported at once
@@ -198,6 +202,14 @@ def pipeline(
         float | None,
         typer.Option(min=0, help="Minutes that ended bindings are kept for late events.", show_default="60"),
     ] = None,
+    storage: Annotated[
+        str | None,
+        typer.Option(
+            help="Shared storage for state, checkpoint and outbox, such as s3://bucket/prefix: another host can "
+            "continue the pipeline.",
+            show_default="the data folder",
+        ),
+    ] = None,
 ) -> None:
     """Match events with subscriptions on Spark: read the journals, write letters.
 
@@ -210,7 +222,7 @@ def pipeline(
 
     settings = pipeline_settings(
         master=master, host=host, cache=cache, plan=plan, workers=workers, partitioner=partitioner, matcher=matcher,
-        records=records, outbox=outbox, history=history,
+        records=records, outbox=outbox, history=history, storage=storage,
     )  # fmt: skip
     clustering = drtcluster_settings()
     folder = node_settings(data=data).data.absolute()
@@ -218,12 +230,14 @@ def pipeline(
         _check_data_folder(folder)
     with _quick_imports():
         from roamcast.pipeline.query.run import Cluster, pipeline_limits, run_pipeline
+        from roamcast.storage.location import open_storage
 
     limits = pipeline_limits(settings, clustering)
     cluster = Cluster(settings.master, settings.host)
     if settings.cache is not None:
         cluster = Cluster(settings.master, settings.host, settings.cache)
-    run_pipeline(folder, new=new, cluster=cluster, limits=limits, plan=settings.plan)
+    shared = None if settings.storage is None else open_storage(settings.storage)
+    run_pipeline(folder, new=new, cluster=cluster, limits=limits, plan=settings.plan, storage=shared)
 
 
 def compile() -> None:

@@ -33,7 +33,9 @@ from roamcast.errors import CorruptionError, StorageError
 from roamcast.failures import wall_time
 from roamcast.model import Letter
 
-__all__ = ["FORMAT", "LETTERS_SCHEMA", "LetterFile", "LetterFiles", "Outbox", "PipelineStatus"]
+__all__ = [
+    "FORMAT", "LETTERS_SCHEMA", "LetterFile", "LetterFiles", "Outbox", "PipelineStatus", "letter_path", "parse_record",
+]  # fmt: skip
 
 FORMAT = "roamcast-outbox/6"
 
@@ -118,11 +120,12 @@ class PipelineStatus:
     the last offset read from each node's journal.
 
     The pipeline writes its status after every batch and every few seconds, so `written_at` is its last heartbeat.
-    While a batch runs, `running_batch` is its number and `running_since` its beginning. `dead_letters` counts the
-    records in the dead letter files, the oldest of which was written at `dead_letters_since`. Times are microseconds
-    since 1970, by the clock of the pipeline's host. `partitioning` shows the shards of a partitioned index, see
-    `pipeline.query.partitioning_status`. Since this process started, `batches_by_jobs` were matched by Spark jobs, and
-    `batches_here`, which were small or had no events, in the driver.
+    While a batch runs, `running_batch` is its number and `running_since` its beginning; `waiting_for_storage` is why it
+    cannot go on, if a disk or the shared storage fails. `dead_letters` counts the records in the dead letter files, the
+    oldest of which was written at `dead_letters_since`. Times are microseconds since 1970, by the clock of the
+    pipeline's host. `partitioning` shows the shards of a partitioned index, see `pipeline.query.partitioning_status`.
+    Since this process started, `batches_by_jobs` were matched by Spark jobs, and `batches_here`, which were small or
+    had no events, in the driver.
     """
 
     pipeline: str
@@ -139,6 +142,7 @@ class PipelineStatus:
     partitioning: Mapping[str, Any] | None = None
     batches_by_jobs: int = 0
     batches_here: int = 0
+    waiting_for_storage: str | None = None
 
 
 class Outbox:
@@ -313,9 +317,12 @@ class _MissingFileError(Exception):
 
 
 def _read_record(path: Path) -> tuple[str, list[tuple[str, int]]]:
-    """The pipeline and the letter files of a batch."""
     with storage_errors(path):
-        content = path.read_bytes()
+        return parse_record(path.read_bytes(), path)
+
+
+def parse_record(content: bytes, path: Path) -> tuple[str, list[tuple[str, int]]]:
+    """The pipeline of a batch, and its letter files with their numbers of letters. Raises CorruptionError."""
     try:
         values = orjson.loads(content)
         if values["format"] != FORMAT:

@@ -97,15 +97,14 @@ class Batches:
 
     def worker_seconds(self, prepared: PreparedBatch) -> list[float]:
         """Match the events; return the CPU time of the Python process of each worker that got some."""
-        from roamcast.pipeline.schemas import ROUTED_SCHEMA, spark_schema
+        from roamcast.pipeline.schemas import spark_schema
         from roamcast.pipeline.tasks.match_job import match_shards, route_events
+        from roamcast.pipeline.tasks.packing import PACKED_SCHEMA, exchange
 
         context, events = prepared.context, self._next_events(prepared.context.batch)
         workers = len(context.sharded.shards) if context.sharded else 1
-        routed = events.mapInArrow(route_events(context), spark_schema(ROUTED_SCHEMA))
-        seconds = routed.repartitionById(workers, "worker").mapInArrow(
-            _cpu_time(match_shards(context)), "seconds double"
-        )
+        routed = exchange(events.mapInArrow(route_events(context), spark_schema(PACKED_SCHEMA)), workers)
+        seconds = routed.mapInArrow(_cpu_time(match_shards(context)), "seconds double")
         return [row["seconds"] for row in seconds.collect()]
 
     def _next_events(self, batch: int) -> DataFrame:

@@ -113,6 +113,7 @@ class HealthMonitor:
         registry_store: WatchedStore,
         control: FailureTracker,
         outbox_reader: FailureTracker,
+        outbox_copier: FailureTracker | None = None,
         peers: Callable[[], dict[str, Failure]],
         stalled: Callable[[], dict[str, Failure]] = dict,
         losses: Callable[[], Sequence[Failure]] = tuple,
@@ -129,6 +130,7 @@ class HealthMonitor:
         )
         self._control = control
         self._outbox_reader = outbox_reader
+        self._outbox_copier = outbox_copier
         self._peers = peers
         self._stalled = stalled
         self._losses = losses
@@ -313,8 +315,9 @@ class HealthMonitor:
         return problems
 
     def _outbox_unread(self, now: int) -> Iterable[Problem]:
-        if (failure := self._outbox_reader.current) is not None:
-            return _problem("outbox_unread", failure)
+        for failures in (self._outbox_reader, self._outbox_copier):
+            if failures is not None and failures.current is not None:
+                return _problem("outbox_unread", failures.current)
         oldest = None
         with suppress(OSError, IndexError):
             batches = self._outbox.waiting(self._settings.domain)
@@ -342,7 +345,9 @@ def _problem(kind: ProblemKind, failure: Failure | None) -> list[Problem]:
 def _running(status: PipelineStatus) -> str:
     if status.running_batch is None or status.running_since is None:
         return ""
-    return f"; batch {status.running_batch} has been running since {iso(status.running_since)}"
+    waiting = status.waiting_for_storage
+    reason = f" and waits for storage: {waiting}" if waiting else ""
+    return f"; batch {status.running_batch} has been running since {iso(status.running_since)}{reason}"
 
 
 def _megabytes(size: int) -> str:

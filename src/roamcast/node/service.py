@@ -15,6 +15,7 @@ from roamcast.bind.discovery.backbone import Backbone
 from roamcast.bind.discovery.messages import SourceRequest
 from roamcast.bind.lcesm.messages import SourceDemanded
 from roamcast.deliver.outbox import Outbox, PipelineStatus
+from roamcast.deliver.shared_outbox import OutboxCopy
 from roamcast.errors import CapacityError
 from roamcast.journal.reader import FileJournalReader, is_link_name
 from roamcast.journal.writer import FileJournal
@@ -31,6 +32,7 @@ from roamcast.node.health import HealthMonitor, WatchedLinks, WatchedStore
 from roamcast.node.intake import EventIntake, SequenceNumbers
 from roamcast.node.metrics import Metrics
 from roamcast.node.office.mailbox_service import DepositResult
+from roamcast.node.office.outbox_copier import OutboxCopier
 from roamcast.node.office.outbox_reader import OutboxReader
 from roamcast.node.office.post_office import PostOffice
 from roamcast.node.path_states import PathStates
@@ -53,6 +55,7 @@ from roamcast.node.waiting import Waiters
 from roamcast.places import Places
 from roamcast.settings_model import NodeSettings
 from roamcast.space import SPACES
+from roamcast.storage.location import open_storage
 from roamcast.store.location import record_location
 from roamcast.store.office.sql import open_office
 from roamcast.store.registry.sql import SqlRegistry, open_registry_engine
@@ -154,6 +157,7 @@ class Node:
                 on_status=self._inform_pipeline,
                 on_deposit=self._count_deposit,
             )
+            self.outbox_copier = self._new_outbox_copier(outbox)
             self.health = self._new_health_monitor(folder, outbox)
             self._add_gauges()
             self._fill_scene()
@@ -164,6 +168,8 @@ class Node:
         """Receive letters and update the scene while this is entered; closes the node at the end."""
         self._loop = asyncio.get_running_loop()
         self.outbox_reader.start()
+        if self.outbox_copier is not None:
+            self.outbox_copier.start()
         self.health.start()
         watching = [self._loop.create_task(work) for work in (self._tick(), self._watch_states())]
         try:
@@ -227,6 +233,8 @@ class Node:
     def _close(self) -> None:
         self.health.stop()
         self.outbox_reader.stop()
+        if self.outbox_copier is not None:
+            self.outbox_copier.stop()
         self._opened.close()
 
     def _inform_pipeline(self, status: PipelineStatus) -> None:
@@ -240,6 +248,14 @@ class Node:
         status = self.outbox_reader.pipeline_status
         return status.counters if status else {}
 
+    def _new_outbox_copier(self, outbox: Outbox) -> OutboxCopier | None:
+        """None if the outbox is in the data folder."""
+        settings = self.settings
+        if settings.storage is None:
+            return None
+        copy = OutboxCopy(open_storage(settings.storage), outbox, settings.domain)
+        return OutboxCopier(copy, settings.storage_poll)
+
     def _new_health_monitor(self, folder: DataFolder, outbox: Outbox) -> HealthMonitor:
         settings, journal, registry = self.settings, self.journal, self.registry
         store = None if settings.store is not None else folder.node_folder(settings.domain)
@@ -252,6 +268,7 @@ class Node:
             registry_store=WatchedStore(store, registry.failures, lambda: registry.apply([], at=self.clock.now())),
             control=self.control.failures,
             outbox_reader=self.outbox_reader.failures,
+            outbox_copier=None if self.outbox_copier is None else self.outbox_copier.failures,
             peers=lambda: {**self.discovery.unreachable(), **self.links.failures()},
             stalled=self.links.stalled,
             losses=lambda: [*self.forwarding.losses(), *self.links.losses()],

@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 
-from roamcast.journal.records import RECORD_SCHEMA
-
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 __all__ = [
     "ADDRESSED_SCHEMA", "BINDINGS", "CATEGORIES", "CORRELATED", "EXPIRED_BINDINGS", "KEY_HASH", "LAST_SENT",
-    "MATCHED_SCHEMA", "MEMBERS", "PARTITIONING_TABLES", "PENDING_SCHEMA", "POSITIONS", "RECEIVERS", "ROUTED_SCHEMA",
-    "SHARDED_SCHEMA", "SHARDED_TABLES", "SOURCES", "SUBSCRIPTIONS", "TABLES", "StateTable", "spark_schema",
+    "MATCHED_SCHEMA", "MEMBERS", "PARTITIONING_TABLES", "PENDING_SCHEMA", "POSITIONS", "RECEIVERS",
+    "SHARDED_TABLES", "SOURCES", "SUBSCRIPTIONS", "TABLES", "StateTable", "spark_schema",
 ]  # fmt: skip
 
 
@@ -27,9 +25,6 @@ def spark_schema(schema: pa.Schema) -> StructType:
 
     return from_arrow_schema(schema)
 
-
-# Events, with the home of their source, on their way to a worker that may hold a match.
-ROUTED_SCHEMA: Final = RECORD_SCHEMA.append(pa.field("home", pa.string())).append(pa.field("worker", pa.int32()))
 
 # What tasks return for each event. `kind` is that of its record. `home` is the node at which the source `entity` is
 # registered, `node` the one that accepted the event. Only a `complete` event is matched. `event` (JSON) and
@@ -59,9 +54,6 @@ MATCHED_SCHEMA: Final = pa.schema(
         ),
     ]
 )
-
-# The same, with the shard of the source.
-SHARDED_SCHEMA: Final = MATCHED_SCHEMA.append(pa.field("shard", pa.int32()))
 
 # Letters without a number. (node, offset) is that of the event, or that of the binding that brought an earlier event.
 # Letters to a link have an office of their own, no subscription, and the kind of the record that its node makes of the

@@ -40,11 +40,19 @@ def until(condition: Callable[[], bool], limit: float, what: str) -> None:
 class Process:
     """A `roamcast` command that can be started, killed and started again. Its output goes to `log`.
 
-    `ready` gets the output since the last start and returns whether the process is ready.
+    `ready` gets the output since the last start and returns whether the process is ready. `program` are the arguments
+    with which Python runs the command.
     """
 
-    def __init__(self, arguments: Sequence[str], log: Path, ready: Callable[[str], bool], limit: float = 90.0) -> None:
-        self._command = [sys.executable, "-m", "roamcast", *arguments]
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        log: Path,
+        ready: Callable[[str], bool],
+        limit: float = 90.0,
+        program: Sequence[str] = ("-m", "roamcast"),
+    ) -> None:
+        self._command = [sys.executable, *program, *arguments]
         self.log = log
         self._ready = ready
         self._limit = limit
@@ -70,6 +78,10 @@ class Process:
         stat = Path(f"/proc/{self.pid}/stat")
         fields = stat.read_text().rpartition(")")[2].split() if stat.exists() else ()
         return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK") if fields else math.nan
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
 
     def start(self, *, wait: bool = True) -> None:
         with self.log.open("ab") as output:

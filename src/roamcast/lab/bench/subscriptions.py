@@ -54,7 +54,7 @@ def bench_subscriptions(count: int, singles: int, entities: int, say: Say) -> di
         with domain.node() as node:
             figures["node_mb_empty"] = node.rss_mb
         begun = time.perf_counter()
-        token = register_entities(domain, entities, say)
+        token = register_entities(domain, say, sources=entities, subscribers=entities)("r0")
         figures["entities"] = 2 * entities
         figures["register_s"] = round(time.perf_counter() - begun, 1)
         begun = time.perf_counter()

@@ -25,22 +25,15 @@ from roamcast.journal.port import RecordReader
 from roamcast.pipeline.letters.by_receiver import LetterSink, make_letters
 from roamcast.pipeline.letters.by_source import address_events
 from roamcast.pipeline.letters.context import LetterContext, LetterReport
-from roamcast.pipeline.schemas import (
-    ADDRESSED_SCHEMA,
-    LAST_SENT,
-    MATCHED_SCHEMA,
-    RECEIVERS,
-    SHARDED_SCHEMA,
-    SOURCES,
-    spark_schema,
-)
+from roamcast.pipeline.schemas import ADDRESSED_SCHEMA, LAST_SENT, MATCHED_SCHEMA, RECEIVERS, SOURCES, spark_schema
 from roamcast.pipeline.state.control import Row
 from roamcast.pipeline.state.hashing import shards_of
 from roamcast.pipeline.tasks.match_job import OffsetRange, gather_matches, match_rows, read_ranges
 from roamcast.pipeline.tasks.memory import exclude_modules_from_collection
+from roamcast.pipeline.tasks.packing import PACKED_SCHEMA, exchange, pack, unpack
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 __all__ = ["make_letters_by_job", "make_letters_here"]
 
@@ -48,7 +41,7 @@ Batches: TypeAlias = Iterator[pa.RecordBatch]
 
 _ROWS: Final = 10_000
 _REPORT: Final = "report"
-_REPORTED_SCHEMA: Final = ADDRESSED_SCHEMA.append(pa.field(_REPORT, pa.binary()))
+_ADDRESSED_SCHEMA: Final = PACKED_SCHEMA.append(pa.field(_REPORT, pa.binary()))
 _REPORT_SCHEMA: Final = pa.schema([pa.field(_REPORT, pa.binary())])
 
 
@@ -74,10 +67,10 @@ def make_letters_by_job(
     """
     rows = spark.range(0, len(ranges), 1, len(ranges))
     matched = match_rows(rows, context.match, read_ranges(journal, ranges), context.shards)
-    addressed = _repartition(matched, context).mapInArrow(_address(context), spark_schema(_REPORTED_SCHEMA))
-    reports = _repartition(addressed, context).mapInArrow(_make(context, outbox), spark_schema(_REPORT_SCHEMA))
+    addressed = exchange(matched, context.shards).mapInArrow(_address(context), spark_schema(_ADDRESSED_SCHEMA))
+    made = exchange(addressed, context.shards).mapInArrow(_make(context, outbox), spark_schema(_REPORT_SCHEMA))
     with _storage_errors_of_tasks(outbox):
-        return [LetterReport.from_json(report) for report in reports.toArrow()[_REPORT].to_pylist()]
+        return [LetterReport.from_json(report) for report in made.toArrow()[_REPORT].to_pylist()]
 
 
 @contextmanager
@@ -94,28 +87,23 @@ def _storage_errors_of_tasks(outbox: Path) -> Iterator[None]:
         raise
 
 
-def _repartition(rows: DataFrame, context: LetterContext) -> DataFrame:
-    """A partition for each shard."""
-    return rows.repartitionById(context.shards, "shard")
-
-
 def _address(context: LetterContext) -> Callable[[Batches], Batches]:
-    """The task of a shard of sources: rows of ADDRESSED_SCHEMA, and one row with the report."""
+    """The task of a shard of sources: rows of ADDRESSED_SCHEMA, packed by shards of receivers, and a report."""
 
     def run(batches: Batches) -> Batches:
         exclude_modules_from_collection()
         shard = _this_shard()
         tables = context.open([shard])
         tables.merge(SOURCES)
-        matched = pa.Table.from_batches(batches, SHARDED_SCHEMA).select(MATCHED_SCHEMA.names)
+        matched = pa.Table.from_batches(unpack(batches), MATCHED_SCHEMA)
         if context.match.sharded is not None:
             matched = gather_matches(matched, tables.subscriptions)
         addressed, report = address_events(matched, context, tables, _of_shard(context, shard))
-        nothing = pa.nulls(addressed.num_rows, pa.binary())
-        yield from addressed.append_column(_REPORTED_SCHEMA.field(_REPORT), nothing).to_batches(_ROWS)
-        row = {"shard": [shard], _REPORT: [report.to_json()]}
-        columns = [pa.array(row.get(field.name, [None]), field.type) for field in _REPORTED_SCHEMA]
-        yield pa.RecordBatch.from_arrays(columns, schema=_REPORTED_SCHEMA)
+        for rows in addressed.to_batches(_ROWS):
+            packed = pack(rows, rows["shard"].to_numpy())
+            yield packed.append_column(_REPORT, pa.nulls(packed.num_rows, pa.binary()))
+        row = [pa.array([shard], pa.int32()), pa.nulls(1, pa.binary()), pa.array([report.to_json()], pa.binary())]
+        yield pa.RecordBatch.from_arrays(row, schema=_ADDRESSED_SCHEMA)
 
     return run
 
@@ -125,10 +113,10 @@ def _make(context: LetterContext, outbox: Path) -> Callable[[Batches], Batches]:
 
     def run(batches: Batches) -> Batches:
         exclude_modules_from_collection()
-        rows = pa.Table.from_batches(batches, _REPORTED_SCHEMA)
-        is_report = pc.is_valid(rows[_REPORT])
-        reports = rows.filter(is_report)[_REPORT].to_pylist()
-        addressed = rows.filter(pc.invert(is_report)).select(ADDRESSED_SCHEMA.names)
+        received = list(batches)
+        reports = [report for batch in received for report in batch[_REPORT].drop_null().to_pylist()]
+        packed = (batch.filter(pc.is_valid(batch["block"])) for batch in received)
+        addressed = pa.Table.from_batches(unpack(packed), ADDRESSED_SCHEMA)
         report = _write_letters(addressed, context, outbox)
         yield pa.RecordBatch.from_arrays([pa.array([*reports, report.to_json()], pa.binary())], schema=_REPORT_SCHEMA)
 

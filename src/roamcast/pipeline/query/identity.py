@@ -7,12 +7,16 @@ pipeline/checkpoint/roamcast.json  marks Spark's checkpoint as belonging to the 
 pipeline/state/                    the state by batch number
 pipeline/dead_letters/             records that could not be processed, by batch number
 pipeline/earlier-<n>/              the files of earlier pipelines
+pipeline/outbox/                   letters on their way to the shared storage
+pipeline/storage                   the URL of the shared storage, if this folder is a working copy of what is there
 """
 
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
+import shutil
 import uuid
 from pathlib import Path
 from typing import Final
@@ -20,20 +24,28 @@ from typing import Final
 import orjson
 
 from roamcast.deliver.outbox import Outbox
+from roamcast.deliver.shared_outbox import SharedOutbox
 from roamcast.durable import make_folder, storage_errors, sync_file, sync_folder, write_atomic
 from roamcast.errors import ConflictError, CorruptionError
 from roamcast.journal.reader import journal_root, open_journal
+from roamcast.pipeline.query.shared_pipeline import SharedPipeline
 from roamcast.pipeline.query.takeover import Inherited, take_over_registries, take_over_state
 from roamcast.pipeline.state.manifests import BEFORE_FIRST, Manifest, StateFolder
 from roamcast.pipeline.state.moving_regions import MovingRegionState
+from roamcast.storage.port import Storage
 
 __all__ = ["FORMAT", "NEW_HINT", "PipelineFolder", "open_pipeline"]
+
+log = logging.getLogger(__name__)
 
 FORMAT: Final = "roamcast-pipeline/2"
 
 NEW_HINT: Final = (
     "restore the missing folder, or start a new pipeline with 'roamcast pipeline --new': it takes over what is left, "
     "and some events may be delivered twice"
+)
+_GONE_HINT: Final = (
+    "check that it is mounted, or restore it; to move this working copy there, remove the file 'storage'"
 )
 
 
@@ -47,6 +59,7 @@ class PipelineFolder:
         self.dead_letters = folder / "dead_letters"
         self.manifest = Manifest("")
         self.takeover_note = ""
+        self._shared: SharedPipeline | None = None
         self._lock = lock
         self._generation = 0
 
@@ -71,6 +84,24 @@ class PipelineFolder:
             for folder in (offsets, commits, self.checkpoint):
                 if folder.exists():
                     sync_folder(folder)
+        if self._shared is not None:
+            self._shared.check_generation()
+            self._shared.put_checkpoint(batch)
+
+    def share(self, shared: SharedPipeline) -> None:
+        """From now on, publish on shared storage what must survive this host."""
+        self._shared, self.state.shared = shared, shared.state
+
+    def open_outbox(self, data: Path) -> Outbox:
+        """Where the letters go: the data folder, or the shared storage."""
+        if self._shared is None:
+            return Outbox(data / "outbox")
+        folder = self.folder / "outbox"
+        with storage_errors(folder):
+            shutil.rmtree(folder, ignore_errors=True)  # on their way when a process was killed
+        outbox = SharedOutbox(self._shared.storage, folder)
+        outbox.sweep()
+        return outbox
 
     def begin_generation(self) -> None:
         """Count this start, so that older processes stop."""
@@ -89,14 +120,19 @@ class PipelineFolder:
             current = path.read_text()
         if current != str(self._generation):
             raise ConflictError("another process has started this pipeline", hint="only one process can run it")
+        if self._shared is not None:
+            self._shared.check_generation()
 
 
-def open_pipeline(data: Path, *, new: bool = False) -> PipelineFolder:
+def open_pipeline(data: Path, *, new: bool = False, storage: Storage | None = None) -> PipelineFolder:
     """Take the lock, then open the pipeline of a data folder, or create its first one.
 
     With `new`, the files of an earlier pipeline are moved away and a new one takes over what it can. Some letters may
     then be sent twice; `PipelineFolder.takeover_note` says which. Raises ConflictError if another process runs the
     pipeline, or if state and checkpoint do not belong together.
+
+    With `storage`, the pipeline there is continued, and the folder becomes a working copy of it. If none is there yet,
+    that of the folder is moved there. A process that runs it on another host is overtaken.
     """
     folder = data / "pipeline"
     make_folder(data, mode=0o700)
@@ -104,6 +140,13 @@ def open_pipeline(data: Path, *, new: bool = False) -> PipelineFolder:
     make_folder(journal_root(data))  # a folder with a journal is a data folder, even before its first node
     pipeline = PipelineFolder(folder, _take_lock(folder / "lock"))
     try:
+        was_shared = _check_place(folder / "storage", storage)
+        shared = None if storage is None else SharedPipeline(storage, folder)
+        is_restored = shared is not None and _restore(pipeline, shared, new=new)
+        if was_shared and not is_restored and not new:
+            raise ConflictError(
+                "there is no pipeline on the storage any more", where=str(folder / "storage"), hint=_GONE_HINT
+            )
         inherited = Inherited({}, MovingRegionState.empty())
         if new:
             inherited = _take_over(pipeline, data, _move_away(pipeline))
@@ -114,6 +157,11 @@ def open_pipeline(data: Path, *, new: bool = False) -> PipelineFolder:
         _remove_torn_files(pipeline)
         pipeline.manifest = _read_consistent(pipeline)
         pipeline.begin_generation()
+        if shared is not None:
+            if new or not is_restored:
+                shared.begin(pipeline.id, pipeline.state)
+            pipeline.share(shared)
+            write_atomic(folder / "storage", shared.url.encode())
     except BaseException:
         pipeline.close()
         raise
@@ -137,6 +185,38 @@ def _take_lock(path: Path) -> int:
         os.ftruncate(lock, 0)
         os.pwrite(lock, str(os.getpid()).encode(), 0)
     return lock
+
+
+def _check_place(marker: Path, storage: Storage | None) -> bool:
+    """Whether the folder is a working copy. It is used with its storage only: what is there may be newer."""
+    place = "" if storage is None else storage.url
+    with storage_errors(marker):
+        known = marker.read_text() if marker.exists() else ""
+    if known and known != place:
+        raise ConflictError(
+            f"this folder is a working copy of the pipeline at {known}",
+            where=str(marker.parent),
+            hint=f"pass --storage {known}; if the pipeline has moved, remove the file {marker.name} there",
+        )
+    return bool(known)
+
+
+def _restore(pipeline: PipelineFolder, shared: SharedPipeline, *, new: bool) -> bool:
+    """Become the process that runs the pipeline on the storage, and copy it here; False if the storage is new."""
+    claim = shared.newest_claim()
+    if claim is None:
+        return False
+    for subfolder in (pipeline.state.parts.folder, pipeline.state.segments):
+        make_folder(subfolder)
+    shared.claim(claim.pipeline)  # first: then the process that ran it cannot change it any more
+    try:
+        shared.restore()
+    except CorruptionError as error:
+        if not new:
+            raise
+        log.warning("starting a new pipeline without the state on the storage: %s", error)
+    _write_identity(pipeline, claim.pipeline)
+    return True
 
 
 def _move_away(pipeline: PipelineFolder) -> Path | None:
@@ -190,8 +270,12 @@ def _check_unused(pipeline: PipelineFolder, data: Path) -> None:
 def _create(pipeline: PipelineFolder, inherited: Inherited) -> None:
     """Write the identity last: the pipeline exists once it is there."""
     identity = str(uuid.uuid4())
-    content = orjson.dumps({"format": FORMAT, "pipeline": identity})
     pipeline.state.create(identity, *inherited)
+    _write_identity(pipeline, identity)
+
+
+def _write_identity(pipeline: PipelineFolder, identity: str) -> None:
+    content = orjson.dumps({"format": FORMAT, "pipeline": identity})
     make_folder(pipeline.checkpoint)
     write_atomic(pipeline.checkpoint / "roamcast.json", content)
     write_atomic(pipeline.folder / "identity.json", content)

@@ -31,6 +31,7 @@ from roamcast.pipeline.state.manifests import BEFORE_FIRST
 from roamcast.pipeline.state.partitioning import PartitioningSettings
 from roamcast.pipeline.state.state_server import StateFetcher, serve_state
 from roamcast.settings_model import DrtClusterSettings, PipelineSettings
+from roamcast.storage.port import Storage
 
 __all__ = ["Cluster", "pipeline_limits", "run_pipeline"]
 
@@ -92,14 +93,22 @@ def pipeline_limits(settings: PipelineSettings, clustering: DrtClusterSettings) 
 
 
 def run_pipeline(
-    data: Path, *, new: bool, cluster: Cluster, limits: PipelineLimits, plan: PhysicalPlan = "auto"
+    data: Path,
+    *,
+    new: bool,
+    cluster: Cluster,
+    limits: PipelineLimits,
+    plan: PhysicalPlan = "auto",
+    storage: Storage | None = None,
 ) -> None:
     """Run until SIGTERM or SIGINT, or until a batch fails: then log the reason and exit with 1.
 
     `limits.batch.workers` is the number of shards of a partitioned index; 0: see `choose_shard_count`. A signal waits
     for the current batch. If the process is killed instead, nothing is lost: the next start repeats the batch.
     """
-    pipeline = open_pipeline(data, new=new)
+    if storage is not None:
+        storage.check()
+    pipeline = open_pipeline(data, new=new, storage=storage)
     if pipeline.takeover_note:
         log.warning("starting a new pipeline: %s", pipeline.takeover_note)
     # An error in a batch is raised below; py4j would log it as well, with a traceback.
@@ -123,8 +132,9 @@ def run_pipeline(
     if pipeline.manifest.batch == BEFORE_FIRST and not shards:
         shards = spark.sparkContext.defaultParallelism
     limits = replace(limits, batch=replace(limits.batch, workers=workers, shards=shards))
-    with cluster.serve(pipeline, JournalServer(data), data / "outbox") as fetcher:
-        runner = PipelineQuery(spark, pipeline, data, limits, fetcher)
+    outbox = pipeline.open_outbox(data)
+    with cluster.serve(pipeline, JournalServer(data), outbox.folder) as fetcher:
+        runner = PipelineQuery(spark, pipeline, data, limits, fetcher, outbox)
         query = runner.start()
         batch = pipeline.manifest.batch
         log.info("pipeline %s ready, %s", pipeline.id, f"after batch {batch}" if batch >= 0 else "no batch yet")

@@ -42,7 +42,7 @@ __all__ = ["PipelineLimits", "PipelineQuery", "StepTimer", "batch_metrics"]
 
 log = logging.getLogger(__name__)
 
-_DISK_PAUSE_S: Final = 1.0
+_STORAGE_PAUSE_S: Final = 1.0
 _OFFICE_PAUSE_S: Final = 0.2
 _HEARTBEAT_S: Final = 2.0
 
@@ -72,14 +72,17 @@ class PipelineQuery:
         data: Path,
         limits: PipelineLimits,
         fetcher: StateFetcher | None = None,
+        outbox: Outbox | None = None,
     ) -> None:
-        """Executors on other hosts get the files of the state and the journal with the `fetcher`."""
+        """Executors on other hosts get the files of the state and the journal with the `fetcher`, and put letters into
+        the folder of the `outbox`.
+        """
         self._spark = spark
         self._fetcher = fetcher
         self._pipeline = pipeline
         self._data = data
         self._journal = open_journal(data)
-        self._outbox = Outbox(data / "outbox")
+        self._outbox = outbox or pipeline.open_outbox(data)
         self._limits = limits
         self._state = BatchState(pipeline.state, pipeline.manifest, limits.batch)
         self._batch_lock = threading.Lock()  # held while a batch runs; `stop` takes it for good
@@ -121,28 +124,34 @@ class PipelineQuery:
             try:
                 if batch != last + 1:
                     raise ConflictError(f"batch {batch} cannot follow batch {last}", hint=NEW_HINT)
-                self._pipeline.sync_checkpoint(batch)
-                self._wait_for_offices()
-                result, timer = self._retry_while_disk_is_full(batch)
+                result, timer = self._retry_while_storage_fails(batch)
                 self._report(result, timer)
             except RoamcastError as error:
                 self.failure = error
                 raise
 
-    def _retry_while_disk_is_full(self, batch: int) -> tuple[BatchResult, StepTimer]:
+    def _retry_while_storage_fails(self, batch: int) -> tuple[BatchResult, StepTimer]:
         """Until it is committed, a batch can be repeated without effect."""
-        warned = False
+        waiting = False
         while True:
             try:
-                if warned:
+                if waiting:
                     self._outbox.remove_attempts()  # or repeated ones would fill the disk
-                return self._run(batch)
+                self._pipeline.sync_checkpoint(batch)
+                self._wait_for_offices()
+                done = self._run(batch)
             except StorageError as error:
-                if not warned:
-                    log.warning("batch %d waits for the disk: %s", batch, error)
-                    warned = True
-                if self._stopping.wait(_DISK_PAUSE_S):
+                self._update_status(waiting_for_storage=str(error))
+                if not waiting:
+                    log.warning("batch %d waits for storage: %s", batch, error)
+                    waiting = True
+                if self._stopping.wait(_STORAGE_PAUSE_S):
                     raise
+            else:
+                if waiting:
+                    log.info("batch %d is done: storage works again", batch)
+                    self._update_status(waiting_for_storage=None)
+                return done
 
     def _run(self, batch: int) -> tuple[BatchResult, StepTimer]:
         timer = StepTimer()

@@ -15,6 +15,7 @@ import logging
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +27,7 @@ import pyarrow.compute as pc
 from roamcast.durable import make_folder, storage_errors, write_atomic
 from roamcast.errors import CorruptionError
 from roamcast.match.index.lsm import IndexStore
+from roamcast.match.index.segments import file_name
 from roamcast.match.routing.router import RoutingTables
 from roamcast.pipeline.schemas import BINDINGS, SHARDED_TABLES, SUBSCRIPTIONS, TABLES, StateTable
 from roamcast.pipeline.state.hashing import shards_of
@@ -33,6 +35,7 @@ from roamcast.pipeline.state.index_state import IndexState, assign_handles
 from roamcast.pipeline.state.index_updater import IndexUpdater
 from roamcast.pipeline.state.moving_regions import MovingRegionFiles, MovingRegionState
 from roamcast.pipeline.state.parts import RESTORE_HINT, Part, PartFolder, newest_rows
+from roamcast.pipeline.state.shared_state import SharedState
 from roamcast.pipeline.state.state_rows import StateRows
 
 __all__ = ["BEFORE_FIRST", "FORMAT", "Manifest", "StateFolder", "shard_name", "split_rows"]
@@ -73,6 +76,8 @@ class StateFolder:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.shared: SharedState | None = None
+        """Where manifests are published first, if another host is to continue from them."""
         self.parts = PartFolder(folder / "parts")
         self.segments = folder / "segments"
         self.index = IndexStore(self.segments)
@@ -137,19 +142,24 @@ class StateFolder:
 
     def publish(self, manifest: Manifest) -> None:
         """Make `manifest` the newest one durably, then delete files that only older ones name."""
-        content = {
-            "format": FORMAT,
-            "pipeline": manifest.pipeline,
-            "batch": manifest.batch,
-            "shards": manifest.shards,
-            "tables": {name: [part._asdict() for part in parts] for name, parts in manifest.tables.items()},
-            "index": manifest.index.to_json(),
-            "moving_regions": [files._asdict() for files in manifest.moving_regions],
-            "counters": dict(manifest.counters),
-        }
-        checked = {"checksum": _checksum(content), **content}
-        write_atomic(self._path(manifest.batch), orjson.dumps(checked, option=orjson.OPT_INDENT_2))
+        content = _pack(manifest)
+        if self.shared is not None:
+            self.shared.publish(manifest.batch, content, self.file_names(manifest))
+        write_atomic(self._path(manifest.batch), content)
         self._sweep(manifest)
+
+    def share(self, shared: SharedState) -> None:
+        """Publish the newest manifest there, as it is here."""
+        manifest = self.newest()
+        if manifest is not None:
+            shared.publish(manifest.batch, _pack(manifest), self.file_names(manifest))
+
+    def file_names(self, manifest: Manifest) -> list[str]:
+        """The files that a manifest names, relative to this folder."""
+        parts, others = _named_files(manifest)
+        segments = [name for ref in manifest.index.segments for name in (ref.segment, ref.tombstones) if name]
+        folders = {self.parts.folder.name: parts, self.segments.name: map(file_name, {*segments, *others})}
+        return sorted(f"{folder}/{name}" for folder, names in folders.items() for name in set(names))
 
     def nbytes(self) -> int:
         """The size of all files."""
@@ -167,14 +177,10 @@ class StateFolder:
         except CorruptionError as error:  # of an older state, which nothing else needs
             log.warning("not deleting old state files after this batch: %s", error)
             return
-        sharded = [manifest.index.sharded for manifest in kept if manifest.index.sharded]
-        parts = [part.name for manifest in kept for stack in manifest.tables.values() for part in stack]
-        parts += [part.name for each in sharded for shard in each.shards for part in shard.rows]
-        parts += [part.name for each in sharded for table in each.partitioning.tables.values() for part in table]
-        self.parts.sweep(frozenset(parts))
-        others = [name for manifest in kept for files in manifest.moving_regions for name in files.names]
-        others += [routes.table for each in sharded for routes in each.routes]
-        self.index.sweep((segment for manifest in kept for segment in manifest.index.segments), others)
+        parts, others = zip(*map(_named_files, kept), strict=True)
+        self.parts.sweep(frozenset(chain.from_iterable(parts)))
+        segments = (segment for manifest in kept for segment in manifest.index.segments)
+        self.index.sweep(segments, chain.from_iterable(others))
 
     def _batches(self) -> list[int]:
         return sorted(int(path.stem) for path in self.folder.glob("*.json") if _NUMBER.fullmatch(path.stem))
@@ -218,6 +224,33 @@ def split_rows(table: StateTable, rows: pa.Table, shards: int) -> Iterator[tuple
     shard = shards_of([rows.column(name).combine_chunks() for name in table.shard_by], shards)
     for number in np.unique(shard).tolist():
         yield number, rows.filter(pa.array(shard == number))
+
+
+def _pack(manifest: Manifest) -> bytes:
+    content = {
+        "format": FORMAT,
+        "pipeline": manifest.pipeline,
+        "batch": manifest.batch,
+        "shards": manifest.shards,
+        "tables": {name: [part._asdict() for part in parts] for name, parts in manifest.tables.items()},
+        "index": manifest.index.to_json(),
+        "moving_regions": [files._asdict() for files in manifest.moving_regions],
+        "counters": dict(manifest.counters),
+    }
+    checked = {"checksum": _checksum(content), **content}
+    return orjson.dumps(checked, option=orjson.OPT_INDENT_2)
+
+
+def _named_files(manifest: Manifest) -> tuple[list[str], list[str]]:
+    """The names of the parts that a manifest names, and the checksums of its files in `segments/` but the segments."""
+    sharded = manifest.index.sharded
+    parts = [part.name for stack in manifest.tables.values() for part in stack]
+    others = [name for files in manifest.moving_regions for name in files.names]
+    if sharded is not None:
+        parts += [part.name for shard in sharded.shards for part in shard.rows]
+        parts += [part.name for table in sharded.partitioning.tables.values() for part in table]
+        others += [routes.table for routes in sharded.routes]
+    return parts, others
 
 
 def _checksum(content: Mapping[str, Any]) -> str:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from roamcast.journal.port import JournalReader, RecordReader
 from roamcast.journal.records import EVENT, FORWARDED, add_home_column
 from roamcast.match.port import Events
-from roamcast.pipeline.schemas import MATCHED_SCHEMA, ROUTED_SCHEMA, SHARDED_SCHEMA, spark_schema
+from roamcast.pipeline.schemas import MATCHED_SCHEMA, spark_schema
 from roamcast.pipeline.state.control import OffsetRanges
 from roamcast.pipeline.state.hashing import shards_of
 from roamcast.pipeline.state.index_state import Shard
@@ -35,6 +35,7 @@ from roamcast.pipeline.tasks.match import (
     to_lists,
 )
 from roamcast.pipeline.tasks.memory import exclude_modules_from_collection
+from roamcast.pipeline.tasks.packing import PACKED_SCHEMA, exchange, pack, unpack
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -88,33 +89,31 @@ def read_ranges(journal: RecordReader, ranges: Sequence[OffsetRange]) -> Callabl
 def match_rows(
     rows: DataFrame, context: MatchContext, read: Callable[[Batches], Batches] = iter, shards: int = 1
 ) -> DataFrame:
-    """Match the events of a batch, with the shards of their sources: rows of SHARDED_SCHEMA.
+    """Match the events of a batch: rows of MATCHED_SCHEMA, packed by the shards of their sources.
 
     `read` turns rows into records of the journal, in the tasks; by default, the rows are records. If the index is
     partitioned, what does not need it is done where the events are read. Only events that may match go to the workers
     that hold those subscriptions; `gather_matches` merges what these return.
     """
-    schema = spark_schema(SHARDED_SCHEMA)
+    schema = spark_schema(PACKED_SCHEMA)
     match = match_records(context if context.sharded is None else context.for_bindings())
-    events = rows.mapInArrow(lambda batches: _add_shards(match(read(batches)), shards), schema)
+    events = rows.mapInArrow(lambda batches: _by_source(match(read(batches)), shards), schema)
     if context.sharded is None:
         return events
     route, match_shard = route_events(context), match_shards(context)
-    routed = rows.mapInArrow(lambda batches: route(read(batches)), spark_schema(ROUTED_SCHEMA))
-    by_worker = routed.repartitionById(len(context.sharded.shards), "worker")
-    return events.union(by_worker.mapInArrow(lambda batches: _add_shards(match_shard(batches), shards), schema))
+    routed = exchange(rows.mapInArrow(lambda batches: route(read(batches)), schema), len(context.sharded.shards))
+    return events.union(routed.mapInArrow(lambda batches: _by_source(match_shard(batches), shards), schema))
 
 
-def _add_shards(batches: Batches, shards: int) -> Batches:
+def _by_source(batches: Batches, shards: int) -> Batches:
     for rows in batches:
-        keys = [pc.fill_null(rows[name], "") for name in ("home", "entity")]
-        shard = pa.array(shards_of(keys, shards), pa.int32())
-        yield pa.RecordBatch.from_arrays([*rows.columns, shard], schema=SHARDED_SCHEMA)
+        yield pack(rows, shards_of([pc.fill_null(rows[name], "") for name in ("home", "entity")], shards))
 
 
 def match_events(rows: DataFrame, context: MatchContext) -> pa.Table:
     """Match records in one Spark job: a row of MATCHED_SCHEMA for each event."""
-    matched = match_rows(rows, context).toArrow().select(MATCHED_SCHEMA.names)
+    packed = match_rows(rows, context).toArrow().to_batches()
+    matched = pa.Table.from_batches(unpack(packed), MATCHED_SCHEMA)
     return matched if context.sharded is None else gather_matches(matched, context.open_subscriptions())
 
 
@@ -135,7 +134,7 @@ def count_matches(matched: pa.Table) -> int:
 
 
 def route_events(context: MatchContext) -> Callable[[Batches], Batches]:
-    """Return a function for mapInArrow: records in, a row of ROUTED_SCHEMA for each event and worker it goes to."""
+    """Return a function for mapInArrow: records in, events out, packed by the workers they go to."""
     routing = context.for_routing()
 
     def run(batches: Batches) -> Batches:
@@ -146,15 +145,15 @@ def route_events(context: MatchContext) -> Callable[[Batches], Batches]:
             events = events.filter(is_complete(events))
             points = Events(events["x"].to_numpy(), events["y"].to_numpy(), events["terms"])
             routed = restrict_to_owners(routing.partitioning, points, router.route(points))
-            copies = events.take(pa.array(routed.event))
             workers = pa.array(routed.worker, pa.int32())
-            yield pa.RecordBatch.from_arrays([*copies.columns, workers], schema=ROUTED_SCHEMA)
+            copies = events.take(pa.array(routed.event)).append_column("worker", workers)
+            yield pack(copies, routed.worker)
 
     return run
 
 
 def match_shards(context: MatchContext) -> Callable[[Batches], Batches]:
-    """Return a function for mapInArrow: rows of ROUTED_SCHEMA in, a row of MATCHED_SCHEMA for each event that matched.
+    """Return a function for mapInArrow: packed events in, a row of MATCHED_SCHEMA for each event that matched.
 
     In these rows `complete` is null, and `subscriptions` has handles: row numbers of a shard mean nothing elsewhere.
     """
@@ -162,7 +161,7 @@ def match_shards(context: MatchContext) -> Callable[[Batches], Batches]:
 
     def run(batches: Batches) -> Batches:
         exclude_modules_from_collection()
-        for events in batches:
+        for events in unpack(batches):
             for worker in pc.unique(events["worker"]).to_pylist():
                 mine = events.filter(pc.equal(events["worker"], worker))
                 yield _match_shard(mine, worker, context.for_shard(shards[worker]))

@@ -104,6 +104,7 @@ def _pipeline_json(node: Node) -> dict[str, Any] | None:
         "written_at": iso(status.written_at),
         "running_batch": status.running_batch,
         "running_since": None if status.running_since is None else iso(status.running_since),
+        "waiting_for_storage": status.waiting_for_storage,
         "partitioning": status.partitioning,
     }
 

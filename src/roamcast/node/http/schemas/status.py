@@ -35,6 +35,7 @@ class PipelineOut(ResponseModel):
     written_at: Time
     running_batch: int | None
     running_since: Time | None
+    waiting_for_storage: str | None = Field(description="Why the running batch cannot go on, if storage fails.")
     partitioning: dict[str, Any] | None = Field(description="Shards and categories, if the index is partitioned.")
 
 

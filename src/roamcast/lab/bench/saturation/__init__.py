@@ -1,0 +1,1 @@
+"""`roamcast bench pipeline` with `--saturate`, `--growth` or `--one-event`."""

@@ -1,0 +1,1 @@
+"""Storage: where files are kept that several hosts share."""

@@ -1,0 +1,194 @@
+"""Storage in an object store such as S3, by fsspec."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Final
+
+from roamcast.errors import (
+    InputError,
+    MissingExtraError,
+    NotFoundError,
+    PermissionDeniedError,
+    RoamcastError,
+    StorageError,
+    UnavailableError,
+)
+from roamcast.storage.port import StoredFile
+
+__all__ = ["PROTOCOLS", "RemoteStorage"]
+
+PROTOCOLS: Final = ("s3", "gs", "gcs", "abfs", "az", "memory")
+"""Object stores whose fsspec adapters create a file atomically, and only if there is none of that name."""
+
+_S3: Final = {
+    "config_kwargs": {
+        "connect_timeout": 5,
+        "read_timeout": 30,
+        "max_pool_connections": 32,
+        "retries": {"max_attempts": 2},
+    }
+}
+_DELETED_AT_ONCE: Final = 1_000
+_NO_CREDENTIALS: Final = frozenset({"NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError"})
+_FORBIDDEN: Final = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+_REFUSED_HINT: Final = "check the credentials (AWS_ACCESS_KEY_ID and the like) and what they allow"
+_UNREACHABLE_HINT: Final = "check the endpoint (AWS_ENDPOINT_URL) and the network"
+
+
+class RemoteStorage:
+    """Files below a URL such as s3://bucket/prefix. See `port.Storage`."""
+
+    def __init__(self, url: str) -> None:
+        """Raises InputError or MissingExtraError. Nothing is sent yet."""
+        protocol, _, root = url.partition("://")
+        if protocol not in PROTOCOLS:
+            known = ", ".join(f"{name}://" for name in PROTOCOLS if name != "memory")
+            raise InputError(f"unknown kind of storage {protocol!r}", where=url, hint=f"a folder, or one of {known}")
+        if not root.strip("/") or root.startswith("/"):
+            raise InputError("no bucket", where=url, hint="such as s3://bucket/prefix")
+        options: dict[str, Any] = _S3 if protocol == "s3" else {}
+        try:
+            import fsspec
+
+            logging.getLogger("aiobotocore").setLevel(logging.WARNING)  # it says at each start what it has found
+            self._files = fsspec.filesystem(protocol, use_listings_cache=False, skip_instance_cache=True, **options)
+        except ImportError as error:
+            raise MissingExtraError(
+                f"{protocol}:// needs a package that is not installed: {error}",
+                where=url,
+                hint="for S3: pip install 'roamcast[storage]'",
+            ) from error
+        self.url = url.rstrip("/")
+        self._root = root.strip("/")
+
+    def check(self) -> None:
+        name, contents = f"check-{uuid.uuid4()}", (b"first", b"second")
+        try:
+            found = [self.create(name, content) for content in contents]
+            self.delete([name])
+        except StorageError as error:
+            raise _refusal(error.__cause__, self.url) or UnavailableError(
+                error.message, where=self.url, hint=error.hint
+            ) from error
+        if found != [None, contents[0]]:
+            raise InputError(
+                "this storage replaces files that it should only create if they do not exist",
+                where=self.url,
+                hint="use one that honours 'If-None-Match: *'",
+            )
+
+    def put(self, name: str, content: bytes) -> None:
+        with self._errors():
+            self._files.pipe_file(self._path(name), content)
+
+    def put_file(self, name: str, path: Path) -> None:
+        with self._errors():
+            self._files.put_file(str(path), self._path(name))
+
+    def create(self, name: str, content: bytes) -> bytes | None:
+        try:
+            with self._errors():
+                self._files.pipe_file(self._path(name), content, mode="create")
+        except StorageError:
+            # It exists, or the answer was lost: what is there decides.
+            there = self.get(name)
+            if there is None:
+                raise
+            return None if there == content else there
+        return None
+
+    def get(self, name: str) -> bytes | None:
+        with self._errors():
+            try:
+                content: bytes = self._files.cat_file(self._path(name))
+            except FileNotFoundError as error:
+                _check_missing(error)
+                return None
+            return content
+
+    def get_file(self, name: str, path: Path) -> bool:
+        with self._errors():
+            try:
+                self._files.get_file(self._path(name), str(path))
+            except FileNotFoundError as error:
+                _check_missing(error)
+                return False
+            return True
+
+    def files(self, folder: str) -> list[StoredFile]:
+        with self._errors():
+            try:
+                found = self._files.find(self._path(folder), detail=True)
+            except FileNotFoundError as error:
+                _check_missing(error)
+                return []
+            start = len(self._path(""))
+            files = [(path.lstrip("/")[start:], entry) for path, entry in found.items()]
+            return sorted(StoredFile(name, entry["size"], _written_at(entry)) for name, entry in files)
+
+    def delete(self, names: Iterable[str]) -> None:
+        paths = [self._path(name) for name in names]
+        for start in range(0, len(paths), _DELETED_AT_ONCE):
+            with self._errors():
+                self._delete(paths[start : start + _DELETED_AT_ONCE])
+
+    def _delete(self, paths: list[str]) -> None:
+        if len(paths) > 1 and "s3" in self._files.protocol:
+            self._files.rm(paths)  # one request
+            return
+        for path in paths:
+            with suppress(FileNotFoundError):
+                self._files.rm_file(path)
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}"
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Convert whatever an adapter raises: each has errors of its own."""
+        try:
+            yield
+        except Exception as error:
+            refusal = _refusal(error, self.url)
+            message, hint = (refusal.message, refusal.hint) if refusal else (_text(error), _UNREACHABLE_HINT)
+            raise StorageError(f"the storage does not work: {message}", where=self.url, hint=hint) from error
+
+
+def _check_missing(error: FileNotFoundError) -> None:
+    """A missing file is an answer, a missing bucket is not."""
+    if _response(error).get("Error", {}).get("Code") == "NoSuchBucket":
+        raise error
+
+
+def _response(error: BaseException | None) -> dict[str, Any]:
+    """What S3 said, in the words of botocore; {} for other errors."""
+    return getattr(error and error.__cause__, "response", None) or {}
+
+
+def _refusal(error: BaseException | None, url: str) -> RoamcastError | None:
+    """What an operator has to change before the storage can work; None if it may work later."""
+    status = _response(error).get("ResponseMetadata", {}).get("HTTPStatusCode")
+    if isinstance(error, PermissionError) or status in _FORBIDDEN or type(error).__name__ in _NO_CREDENTIALS:
+        return PermissionDeniedError(f"access refused: {_text(error)}", where=url, hint=_REFUSED_HINT)
+    if isinstance(error, FileNotFoundError):
+        return NotFoundError(f"no such bucket: {_text(error)}", where=url, hint="create it, or check the name")
+    return None
+
+
+def _text(error: BaseException | None) -> str:
+    return str(error) or type(error).__name__
+
+
+def _written_at(entry: dict[str, Any]) -> int:
+    time = entry.get("LastModified") or entry.get("updated") or entry.get("last_modified") or entry.get("created")
+    if isinstance(time, str):
+        time = datetime.fromisoformat(time)
+    seconds = time.timestamp() if isinstance(time, datetime) else float(time or 0)
+    return round(seconds * 1_000_000_000)
