@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,12 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(2_400)]
 EVENTS = 5_000
 SOURCES = 5
 PIPELINE_KILLS = 2
+# For each start: whether letters are made by jobs or in the driver, and in how many shards.
+WAYS = (
+    {"DRIVER_EVENTS": "0", "LETTER_SHARDS": "2"},
+    {"DRIVER_EVENTS": "5000", "LETTER_SHARDS": "3"},
+    {"DRIVER_EVENTS": "0", "LETTER_SHARDS": "1"},
+)
 # Client retries: long enough to survive a node's restart.
 RETRIES = (0.1, 0.2, 0.4, 0.8, 1.6, 3.0, 5.0, 5.0, 5.0, 10.0)
 
@@ -120,8 +127,20 @@ def kill_node(process: Process, kills: PipelineKills) -> None:
     process.start()
 
 
-def test_every_letter_arrives_once_and_in_order_while_processes_are_killed(tmp_path: Path) -> None:
-    """5,000 events, some posted twice; pipeline and node killed; each expected letter pulled exactly once."""
+def test_every_letter_arrives_once_and_in_order_while_processes_are_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """5,000 events, some posted twice; pipeline and node killed; each expected letter pulled exactly once.
+
+    Each start makes letters in another way.
+    """
+    ways = cycle(WAYS)
+
+    def choose_way() -> None:
+        for name, value in next(ways).items():
+            monkeypatch.setenv(f"ROAMCAST_PIPELINE__{name}", value)
+
+    choose_way()
     chance = random.Random(20261)
     port = free_port()
     url = f"http://127.0.0.1:{port}"
@@ -151,7 +170,9 @@ def test_every_letter_arrives_once_and_in_order_while_processes_are_killed(tmp_p
         }
         last = {name: {letter for letter in expected[name] if letter[2] == EVENTS // SOURCES} for name in readers}
 
-        kills = PipelineKills(the_pipeline, Outbox(tmp_path / "outbox"), chance, PIPELINE_KILLS)
+        kills = PipelineKills(
+            the_pipeline, Outbox(tmp_path / "outbox"), chance, PIPELINE_KILLS, before_start=choose_way
+        )
         reading = [threads.submit(reader.read_until, done) for reader in readers.values()]
         publishing = [
             threads.submit(publish, client, events, random.Random(events[0].source), kills)

@@ -47,8 +47,9 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server
 class Hosts:
     """One host after the other that runs the pipeline. They share the journal, the storage and nothing else."""
 
-    def __init__(self, folder: Path, data: Path) -> None:
+    def __init__(self, folder: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._folder = folder
+        self._monkeypatch = monkeypatch
         self._journal = data / "journal"
         self._count = 0
         self.process: Process | None = None
@@ -56,6 +57,9 @@ class Hosts:
     def start(self, stop: tuple[str, str, int] | None = None, *, wait: bool = True) -> None:
         """Start the pipeline on a new host. It may have a planted stop."""
         self._count += 1
+        # By jobs and in the driver, with different numbers of shards.
+        self._monkeypatch.setenv("ROAMCAST_PIPELINE__DRIVER_EVENTS", ("0", "5000")[self._count % 2])
+        self._monkeypatch.setenv("ROAMCAST_PIPELINE__LETTER_SHARDS", str(1 + self._count % 3))
         data = self._folder / f"host-{self._count}"
         data.mkdir()
         (data / "journal").symlink_to(self._journal)
@@ -136,7 +140,7 @@ def test_a_pipeline_on_s3_continues_on_other_hosts(
             client.subscribe(id=f"of-{name}", box=box)
         publisher = Publisher(url)
         reading = [threads.submit(read, name, client) for name, client in zip(("ann", "bob"), readers, strict=True)]
-        hosts = Hosts(tmp_path, data)
+        hosts = Hosts(tmp_path, data, monkeypatch)
         try:
             for stop in STOPS:
                 hosts.start(stop, wait=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections import Counter
-from collections.abc import Container
+from collections.abc import Callable, Container
 
 from roamcast.deliver.outbox import Outbox
 from roamcast.lab.bench.processes import Process, until
@@ -44,9 +44,19 @@ class PipelineKills:
     """
 
     def __init__(
-        self, process: Process, outbox: Outbox, chance: random.Random, kills: int, while_starting: Container[int] = ()
+        self,
+        process: Process,
+        outbox: Outbox,
+        chance: random.Random,
+        kills: int,
+        while_starting: Container[int] = (),
+        before_start: Callable[[], None] = lambda: None,
     ) -> None:
-        """Kills numbered in `while_starting` do not wait for the pipeline to be ready after the kill before."""
+        """Kills numbered in `while_starting` do not wait for the pipeline to be ready after the kill before.
+
+        `before_start` is called before each start.
+        """
+        self._before_start = before_start
         self._process = process
         self._outbox = outbox
         self._chance = chance
@@ -71,6 +81,7 @@ class PipelineKills:
             killed_after.append(self._last_batch())
             self.progress.add("stages")
             self.progress.add("kills")
+            self._before_start()
             self._process.start(wait=kill + 1 not in self._while_starting)
         self.progress.add("stages")
         return killed_after[1:]
