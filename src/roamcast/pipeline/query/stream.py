@@ -96,6 +96,7 @@ class PipelineQuery:
         if (batch := self._state.manifest.batch) >= 0:
             ranges = read_offset_ranges(self._pipeline.checkpoint, batch)
             self._status = replace(self._status, read_offsets=_ends(ranges))
+        self._outbox.sweep()
         self._write_status()
         self._spark.dataSource.register(JournalSource)
         reader = self._spark.readStream.format(JournalSource.name())
