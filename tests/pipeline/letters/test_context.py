@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from batches import PureStream, control, match_rows, placed
 from hypothesis import given
 from hypothesis import strategies as st
+from worlds import event, subscription
 
 from roamcast.deliver.outbox import LetterFile
+from roamcast.errors import UnavailableError
+from roamcast.journal.records import Record
 from roamcast.pipeline.letters import context as module
+from roamcast.pipeline.letters.by_receiver import make_letters
+from roamcast.pipeline.letters.by_source import address_events
 from roamcast.pipeline.letters.context import LetterContext, LetterReport
 from roamcast.pipeline.schemas import LAST_SENT, RECEIVERS, SOURCES
 from roamcast.pipeline.state.control import DeadLetter
 from roamcast.pipeline.state.load import LoadRows
 from roamcast.pipeline.state.parts import Part, PartFolder
+from roamcast.pipeline.state.state_server import StateFetcher, serve_state
 from roamcast.pipeline.tasks.context import MatchContext
 
 _counts = st.integers(0, 2**62)
@@ -79,15 +88,16 @@ def test_tasks_merge_what_the_driver_leaves(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(module, "_LARGEST_HERE", 10)
     (tmp_path / "parts").mkdir()
     start = context(tmp_path)
-    tables = start.open([0], here=True)
+    tables = start.open()
     for number in range(30):
         tables.add(SOURCES, sources(*(f"s{number}.{row}" for row in range(8))))
     left = start._replace(stacks=start.stacks | tables.stacks)
     assert left.needs_job
-    here, task = left.open([0], here=True), left.open([0])
-    for each in (here, task):
-        for table in (SOURCES, RECEIVERS, LAST_SENT):
-            each.merge(table)
+    divided, here = (SOURCES, RECEIVERS, LAST_SENT), left.open()
+    with left.open_in_task(0, divided) as task:
+        for each in (here, task):
+            for table in divided:
+                each.merge(table)
     assert here.stacks == {}
     (name,) = task.stacks
     assert name == "sources/0"
@@ -102,11 +112,69 @@ def test_what_is_added_is_visible_at_once(tmp_path: Path) -> None:
     (tmp_path / "parts").mkdir()
     start = context(tmp_path)._replace(shards=3)
     names = [f"s{number}" for number in range(20)]
-    tables = start.open(range(3), here=True)
+    tables = start.open()
     tables.add(SOURCES, sources(*names))
     keys = [pa.array(["local"] * 20), pa.array(names)]
     assert len(tables.lookup(SOURCES).find(SOURCES.keys, keys).key) == 20
     after = start._replace(stacks=start.stacks | tables.stacks)
-    found = [len(after.open([shard]).lookup(SOURCES).find(SOURCES.keys, keys).key) for shard in range(3)]
+    found = []
+    for shard in range(3):
+        with after.open_in_task(shard, [SOURCES]) as opened:
+            found.append(len(opened.lookup(SOURCES).find(SOURCES.keys, keys).key))
     assert (sum(found), min(found) > 0) == (20, True)
-    assert not len(start.open(range(3)).lookup(SOURCES).find(SOURCES.keys, keys).key)
+    assert not len(start.open().lookup(SOURCES).find(SOURCES.keys, keys).key)
+
+
+def attempt(
+    stream: PureStream, records: Sequence[Record], first: int, fetcher: StateFetcher | None = None
+) -> tuple[list[LetterReport], dict[str, list[pa.Table]]]:
+    """The next batch. With a `fetcher`, as tasks on another host process it."""
+    rows = placed(records, first=first)
+    context = stream.state.prepare(control(rows), stream.state.manifest.batch + 1).letters
+    matched = match_rows(context.match, rows)
+    context = context._replace(match=context.match._replace(fetcher=fetcher))
+    letters: dict[str, list[pa.Table]] = defaultdict(list)
+    with context.open_in_task(0, [SOURCES]) as tables:
+        addressed, by_source = address_events(matched, context, tables, ())
+    with context.open_in_task(0, [LAST_SENT, RECEIVERS]) as tables:
+        by_receiver = make_letters(addressed, context, tables, lambda office, table: letters[office].append(table))
+    return [by_source, by_receiver], letters
+
+
+def parts_of(reports: Sequence[LetterReport]) -> set[str]:
+    return {part.name for report in reports for parts in report.stacks.values() for part in parts}
+
+
+def test_other_hosts_make_the_same_letters(tmp_path: Path) -> None:
+    """The driver has their parts. If files in a cache are damaged, another attempt fetches them again."""
+    stream = PureStream(tmp_path / "state")
+    stream.run(placed([subscription("s1", "ann"), subscription("s2", "bob"), event("cam", 1)]))
+    events, parts = [event("cam", 1), event("cam", 2), event("car", 1)], tmp_path / "state" / "parts"
+    before = {path.name for path in parts.iterdir()}
+    expected = attempt(stream, events, 4)
+    new = parts_of(expected[0]) - before
+    for name in new:
+        (parts / name).unlink()
+    with serve_state(tmp_path / "state", "127.0.0.1", tmp_path / "cache") as fetcher:
+        for name in before:
+            (fetcher.folder / "parts").mkdir(parents=True, exist_ok=True)
+            (fetcher.folder / "parts" / name).write_bytes(b"hole")
+        for _ in range(2):
+            with pytest.raises(UnavailableError, match="fetching files again after damage"):
+                attempt(stream, events, 4, fetcher)
+        reports, letters = attempt(stream, events, 4, fetcher)
+    assert letters == expected[1]
+    assert [report.to_json() for report in reports] == [report.to_json() for report in expected[0]]
+    assert sum(table.num_rows for table in expected[1]["local"]) == 4
+    assert new
+    assert new <= {path.name for path in parts.iterdir()}
+
+
+def test_a_task_writes_the_first_parts(tmp_path: Path) -> None:
+    """There is nothing to fetch for it."""
+    stream = PureStream(tmp_path / "state")
+    with serve_state(tmp_path / "state", "127.0.0.1", tmp_path / "cache") as fetcher:
+        reports, letters = attempt(stream, [event("cam", 1)], 1, fetcher)
+    (name,) = parts_of(reports)
+    assert (tmp_path / "state" / "parts" / name).exists()
+    assert letters == {}

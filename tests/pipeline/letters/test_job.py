@@ -28,6 +28,7 @@ from roamcast.pipeline.letters.by_source import address_events
 from roamcast.pipeline.letters.context import LetterContext, LetterReport
 from roamcast.pipeline.query.batch_state import BatchSettings
 from roamcast.pipeline.query.stream import PipelineLimits
+from roamcast.pipeline.schemas import LAST_SENT, RECEIVERS, SOURCES
 from roamcast.pipeline.state.hashing import shards_of
 from roamcast.pipeline.state.load import LoadRows
 
@@ -141,13 +142,15 @@ def make_attempt(
         mine = matched.filter(pa.array(shards_of(keys, context.shards) == shard))
         pairs = [pa.array([binding[name] for binding in initial], pa.string()) for name in ("home", "source")]
         new = [one for one, to in zip(initial, shards_of(pairs, context.shards).tolist(), strict=True) if to == shard]
-        rows, report = address_events(shuffled(mine), context, context.open([shard]), new)
+        with context.open_in_task(shard, [SOURCES]) as tables:
+            rows, report = address_events(shuffled(mine), context, tables, new)
         addressed.append(rows)
         reports.append(report)
     together = pa.concat_tables(addressed)
     for shard in range(context.shards):
         mine = together.filter(pc.equal(together["shard"], shard))
-        reports.append(by_receiver.make_letters(shuffled(mine), context, context.open([shard]), sink))
+        with context.open_in_task(shard, [LAST_SENT, RECEIVERS]) as tables:
+            reports.append(by_receiver.make_letters(shuffled(mine), context, tables, sink))
     return [sorted_report(report) for report in reports], letters
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -208,6 +209,15 @@ FAULTS: dict[str, Callable[[Path], Any]] = {
     "empty": lambda path: path.write_bytes(b""),
     "a bit flipped": lambda path: path.write_bytes(flip(path.read_bytes())),
 }
+
+
+def test_several_attempts_may_write_the_same_part(folder: PartFolder) -> None:
+    """At the same time: attempts at one task, on a host or on several."""
+    rows = numbers({("o", f"{n}"): n for n in range(20_000)})
+    with ThreadPoolExecutor(8) as pool:
+        (part,) = set(pool.map(lambda _: folder.write(RECEIVERS, rows), range(64)))
+    assert folder.read(RECEIVERS, part).num_rows == 20_000
+    assert [path.name for path in folder.folder.iterdir()] == [part.name]
 
 
 @pytest.mark.parametrize("fault", FAULTS)

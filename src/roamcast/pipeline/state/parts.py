@@ -67,7 +67,7 @@ class PartFolder:
         part = Part(hashlib.sha256(content).hexdigest(), rows.num_rows)
         path = self.folder / part.name
         if not path.exists():
-            write_atomic(path, memoryview(content))
+            write_atomic(path, memoryview(content), shared=True)  # by other attempts at the same task
         else:  # perhaps from an attempt that was interrupted before its name was durable
             with storage_errors(path):
                 sync_folder(self.folder)
