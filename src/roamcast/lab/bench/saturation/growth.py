@@ -1,8 +1,9 @@
 """`roamcast bench pipeline --growth` and `--one-event`: the memory of the driver with more receivers, sources, letters.
 
-Each run has a node and a pipeline of its own. Every receiver has one subscription and gets letters, every source
-publishes. All events are published, then the run waits until all letters are stored in mailboxes. Only then are the
-mailboxes read and each letter checked, so that reading does not count.
+Each run has a node and a pipeline of its own. Every receiver has a subscription and gets letters, every source
+publishes. Runs that are compared have equally many subscriptions. All events are published, then the run waits until
+all letters are stored in mailboxes. Only then are the mailboxes read and each letter checked, so that reading does not
+count.
 """
 
 from __future__ import annotations
@@ -43,27 +44,32 @@ _STORED_S: Final = 3_600.0
 
 @dataclass(frozen=True, slots=True)
 class GrowthLoad:
-    """Event n comes from source n and meets cell n, modulo the numbers of these. A cell has `letters` receivers."""
+    """Event n comes from source n and meets cell n, modulo the numbers of these. A cell has `letters` subscriptions.
+
+    Subscription n belongs to receiver n, modulo their number.
+    """
 
     receivers: int
     sources: int
     letters: int
     events: int
+    subscriptions: int
 
     @property
     def world(self) -> World:
-        return World.of(self.receivers, self.letters)
+        return World.of(self.subscriptions, self.letters)
 
 
 def growth_loads(receivers: int, sources: int) -> list[tuple[GrowthLoad, int]]:
     """Loads, and for each the number of the one it is compared with."""
     events, few = max(receivers, sources, _FEW), _FEW
     return [
-        (GrowthLoad(few, few, 1, events), 0),
-        (GrowthLoad(receivers, few, 1, events), 0),
-        (GrowthLoad(few, sources, 1, events), 0),
-        (GrowthLoad(few, few, 1, min(_EVENTS, events)), 3),
-        (GrowthLoad(few, few, _MANY_LETTERS, min(_EVENTS, events)), 3),
+        (GrowthLoad(few, few, 1, events, receivers), 0),
+        (GrowthLoad(receivers, few, 1, events, receivers), 0),
+        (GrowthLoad(few, few, 1, events, few), 2),
+        (GrowthLoad(few, sources, 1, events, few), 2),
+        (GrowthLoad(few, few, 1, min(_EVENTS, events), few), 4),
+        (GrowthLoad(few, few, _MANY_LETTERS, min(_EVENTS, events), few), 4),
     ]
 
 
@@ -80,7 +86,7 @@ def bench_growth(loads: Sequence[tuple[GrowthLoad, int]], say: Say) -> dict[str,
 
 def bench_one_event(receivers: int, say: Say) -> dict[str, Any]:
     """One event that all receivers subscribe to."""
-    return {"rows": [_measure(GrowthLoad(receivers, 1, receivers, 1), say)]}
+    return {"rows": [_measure(GrowthLoad(receivers, 1, receivers, 1, receivers), say)]}
 
 
 def _measure(load: GrowthLoad, say: Say) -> dict[str, Any]:
@@ -89,10 +95,8 @@ def _measure(load: GrowthLoad, say: Say) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="roamcast-bench-") as scratch:
         domain = Domain("local", Path(scratch))
         begun = time.perf_counter()
-        token_of = register_entities(
-            domain, say, sources=load.sources, subscribers=world.subscriptions, gateway=_GATEWAY
-        )
-        add_boxes(domain, _subscriptions(world), say)
+        token_of = register_entities(domain, say, sources=load.sources, subscribers=load.receivers, gateway=_GATEWAY)
+        add_boxes(domain, _subscriptions(load), say)
         registered_s = time.perf_counter() - begun
         with domain.node() as node, pipeline(domain.data) as running:
             domain.wait_for_pipeline()
@@ -111,16 +115,17 @@ def _measure(load: GrowthLoad, say: Say) -> dict[str, Any]:
                 read, wrong = _read(http, load, token_of)
                 read_s = time.perf_counter() - begun
     return {
-        "receivers": world.subscriptions, "sources": load.sources, "letters_per_event": world.copies,
+        "receivers": load.receivers, "subscriptions": world.subscriptions, "sources": load.sources,
+        "letters_per_event": world.copies,
         "events": load.events, **peaks, "registered_s": round(registered_s, 1), "stored_s": round(stored_s, 2),
         "stored_per_s": round(letters / stored_s), "read_s": round(read_s, 2), "letters": read, "wrong": wrong,
     }  # fmt: skip
 
 
-def _subscriptions(world: World) -> Iterator[BoxRow]:
-    """Subscription n belongs to receiver n."""
+def _subscriptions(load: GrowthLoad) -> Iterator[BoxRow]:
+    world = load.world
     for number in range(world.subscriptions):
-        yield f"s{number}", f"r{number}", world.box(number), world.terms(number)
+        yield f"s{number}", f"r{number % load.receivers}", world.box(number), world.terms(number)
 
 
 def _publish(http: httpx.Client, load: GrowthLoad, token: str) -> None:
@@ -140,9 +145,9 @@ def _publish(http: httpx.Client, load: GrowthLoad, token: str) -> None:
 
 def _read(http: httpx.Client, load: GrowthLoad, token_of: Callable[[str], str]) -> tuple[int, int]:
     """Read and acknowledge all mailboxes: how many letters there were, and how many are wrong or missing."""
-    world, read, wrong = load.world, 0, 0
-    for first in range(0, world.subscriptions, _MAILBOXES_PER_REQUEST):
-        receivers = range(first, min(first + _MAILBOXES_PER_REQUEST, world.subscriptions))
+    read = wrong = 0
+    for first in range(0, load.receivers, _MAILBOXES_PER_REQUEST):
+        receivers = range(first, min(first + _MAILBOXES_PER_REQUEST, load.receivers))
         events: dict[int, list[int]] = {receiver: [] for receiver in receivers}
         through = dict.fromkeys(receivers, 0)
         while through:
@@ -172,14 +177,17 @@ def _read(http: httpx.Client, load: GrowthLoad, token_of: Callable[[str], str]) 
 
 def _event_of(load: GrowthLoad, receiver: int, number: int, letter: dict[str, Any]) -> int:
     """The number of a letter's event; -1 if the letter has another subscription or another number."""
-    if (letter["subscription"], letter["number"]) != (f"s{receiver}", number):
-        return -1
     event = letter["event"]
-    return int(event["seq"] - 1) * load.sources + int(event["source"][1:])
+    found = int(event["seq"] - 1) * load.sources + int(event["source"][1:])
+    subscription = int(letter["subscription"][1:])
+    cell = subscription // load.world.copies
+    is_expected = subscription % load.receivers == receiver and cell == found % load.world.cells
+    return found if is_expected and letter["number"] == number else -1
 
 
 def wrong_letters(load: GrowthLoad, receiver: int, found: Sequence[int]) -> int:
     """How many letters of a receiver are missing, unexpected or repeated."""
     world = load.world
-    expected = set(range(receiver // world.copies, load.events, world.cells))
+    cells = (number // world.copies for number in range(receiver, world.subscriptions, load.receivers))
+    expected = {event for cell in cells for event in range(cell, load.events, world.cells)}
     return len(expected.symmetric_difference(found)) + len(found) - len(set(found))
