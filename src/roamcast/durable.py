@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -78,14 +79,17 @@ def make_folder(folder: Path, *, mode: int = 0o777) -> None:
             sync_folder(folder.parent)
 
 
-def write_atomic(path: Path, content: bytes | memoryview, *, durable: bool = True, private: bool = False) -> None:
+def write_atomic(
+    path: Path, content: bytes | memoryview, *, durable: bool = True, private: bool = False, shared: bool = False
+) -> None:
     """Write `content` to `path` atomically, replacing an existing file. If `private`, only its owner may read it.
 
-    If `durable` (the default), the content is on disk when this returns. A crash leaves at most a file named `*.tmp`.
+    If `durable` (the default), the content is on disk when this returns. If `shared`, others may write the same file at
+    the same time. A crash leaves at most a file named `*.tmp`, or many of them if `shared`.
     Raises StorageError; `path` is then unchanged, unless the final sync of the folder failed: in that case the new
     content is in place but may not survive a crash of the machine.
     """
-    temporary = path.with_name(path.name + _TEMPORARY)
+    temporary = path.with_name(f"{path.name}{f'.{uuid.uuid4().hex}' if shared else ''}{_TEMPORARY}")
     with storage_errors(path):
         try:
             if private:

@@ -230,6 +230,12 @@ class PipelineSettings(SettingsSection):
         "partitioners but `hashing`.",
     )
     records: PositiveInt = Field(default=50_000, description="Records that one batch takes at most.")
+    driver_events: int = Field(
+        default=5_000,
+        ge=0,
+        description="Batches with at most this many events are processed by the driver itself, because a Spark job "
+        "takes longer; 0: none.",
+    )
     driver_letters: int = Field(
         default=20_000,
         ge=0,
@@ -241,12 +247,6 @@ class PipelineSettings(SettingsSection):
         le=1024,
         description="Number of shards of the state of sources and receivers: so many tasks make the letters of a "
         "batch; 0: as many as Spark had cores when the pipeline was created. It may be changed at any start.",
-    )
-    driver_events: int = Field(
-        default=5_000,
-        ge=0,
-        description="Batches with at most this many events are matched by the driver itself, because a Spark job takes "
-        "longer; 0: none.",
     )
     outbox: PositiveInt = Field(
         default=1_000, description="Batches that can wait for an office before matching pauses."

@@ -10,7 +10,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from roamcast.deliver.outbox import FORMAT, LETTERS_SCHEMA, LetterFiles, Outbox, PipelineStatus, letter_path
+from roamcast.deliver.outbox import (
+    FORMAT,
+    LETTERS_SCHEMA,
+    LetterFile,
+    LetterFiles,
+    Outbox,
+    PipelineStatus,
+    letter_path,
+)
 from roamcast.errors import CorruptionError
 from roamcast.model import Letter
 
@@ -102,6 +110,54 @@ def test_a_half_written_batch_is_not_seen(outbox: Outbox, tmp_path: Path) -> Non
     outbox.put("north", "pipe", 2, table([("r", 301, "{}")]))
     paths = [letter_path(outbox.folder, file.office, file.name) for file in (*left, *kept)]
     assert [path.exists() for path in paths] == [False, True]
+
+
+def attempt(outbox: Outbox, batch: int, pipeline: str = "pipe", office: str = "north") -> list[LetterFile]:
+    """The files of an attempt at a batch with one letter."""
+    files = LetterFiles(outbox.folder, pipeline, batch)
+    files.write(office, table([("r", batch, "{}")]))
+    return files.close()
+
+
+def left(outbox: Outbox) -> set[str]:
+    return {path.name for path in outbox.folder.glob("*/letters/*")}
+
+
+def names(*attempts: list[LetterFile]) -> set[str]:
+    return {file.name for files in attempts for file in files}
+
+
+def test_late_attempts_are_removed_with_the_next_batch(outbox: Outbox) -> None:
+    """Tasks of a batch may write files after it was committed. While its record is there, all of its files stay."""
+    attempt(outbox, 1)
+    first, elsewhere = attempt(outbox, 1), attempt(outbox, 1, office="a@b+c")
+    outbox.commit("pipe", 1, first)
+    assert left(outbox) == names(first)
+    late, newer, other = attempt(outbox, 1), attempt(outbox, 3), attempt(outbox, 1, "my-pipe")
+    second = attempt(outbox, 2, office="south")
+    outbox.commit("pipe", 2, second)
+    assert left(outbox) == names(first, late, newer, other, second)
+    for path in outbox.waiting("north"):
+        assert outbox.read(path) == [Letter("r", "pipe", 1, "{}")]
+        outbox.remove(path)
+    (outbox.folder / "a@b+c" / "letters" / f"{elsewhere[0].name}.x_y").write_bytes(b"half")
+    outbox.commit("pipe", 2, second)
+    assert left(outbox) == names(newer, other, second)
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_what_no_record_names_is_removed_at_the_start(outbox: Outbox, is_damaged: bool) -> None:
+    """By any pipeline, at any batch. If a record cannot be read, all files that it may name are kept."""
+    first = attempt(outbox, 1)
+    outbox.commit("pipe", 1, first)
+    late = attempt(outbox, 1)
+    attempt(outbox, 2)
+    attempt(outbox, 7, "earlier", "south")
+    (record,) = outbox.waiting("north")
+    if is_damaged:
+        record.write_bytes(record.read_bytes()[:-9])
+    outbox.sweep()
+    assert left(outbox) == (names(first, late) if is_damaged else names(first))
 
 
 def test_a_batch_that_is_written_again_while_it_is_read(outbox: Outbox) -> None:

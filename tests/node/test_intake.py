@@ -27,12 +27,11 @@ from roamcast.node.callers import Caller
 from roamcast.node.clock import check_time
 from roamcast.node.columns.rows import events_of_models
 from roamcast.node.control.entity_cache import EntityCache
-from roamcast.node.intake import EventIntake, IntakeResult, SourceNumbers
+from roamcast.node.intake import EventIntake, IntakeResult, SequenceNumbers, SourceNumbers
 from roamcast.node.metrics import Metrics
 from roamcast.node.peers.remote_sources import RemoteSource
 from roamcast.node.publish_rights import PublishRights
 from roamcast.node.schemas import EventIn
-from roamcast.node.sequences import SequenceNumbers
 from roamcast.settings_model import NodeLimits
 from roamcast.space import GEOGRAPHIC
 from roamcast.store.registry.values import Entity, EntityAdded

@@ -6,6 +6,7 @@
     outbox/<node>@<link>/…                             events of sources of a node that another data folder wants
 
 Tasks write letter files, perhaps several times; the driver then writes the record of the batch with those that count.
+It removes the others, those of later attempts with the next batch, and what is left when the pipeline starts.
 An office reads nothing else. Records appear in order. Writing that of batch N again replaces it by one with the same
 letters. The pipeline is part of its name because every pipeline counts its batches from 0. An office reads the lowest
 batch first and removes it once its letters are stored. Reading one twice is harmless: mailboxes drop letters that they
@@ -19,6 +20,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from hashlib import sha256
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,7 +31,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from roamcast.durable import make_folder, storage_errors, sync_file, sync_folder, write_atomic
-from roamcast.errors import CorruptionError
+from roamcast.errors import CorruptionError, RoamcastError
 from roamcast.failures import wall_time
 from roamcast.model import Letter
 
@@ -65,8 +67,10 @@ class LetterFile(NamedTuple):
 class LetterFiles:
     """Writes the letters of one attempt at a batch, in a file for each office."""
 
-    def __init__(self, outbox: Path, pipeline: str, batch: int) -> None:
+    def __init__(self, outbox: Path, pipeline: str, batch: int, *, durable: bool = True) -> None:
+        """They need not be `durable` if they are copied to where they are."""
         self._outbox = outbox
+        self._durable = durable
         self._name = f"{_name(pipeline, batch)}-{uuid.uuid4().hex}.parquet"
         self._writers: dict[str, pq.ParquetWriter] = {}
         self._counts: Counter[str] = Counter()
@@ -85,13 +89,14 @@ class LetterFiles:
         self._counts[office] += letters.num_rows
 
     def close(self) -> list[LetterFile]:
-        """Make the files durable; return them."""
+        """Complete the files; return them."""
         for office, writer in self._writers.items():
             path = letter_path(self._outbox, office, self._name)
             with storage_errors(path):
                 writer.close()
-                sync_file(path)
-                sync_folder(path.parent)
+                if self._durable:
+                    sync_file(path)
+                    sync_folder(path.parent)
         return [LetterFile(office, self._name, count) for office, count in self._counts.items()]
 
 
@@ -153,7 +158,7 @@ class Outbox:
         self.status_path = folder / "status.json"
 
     def put(self, office: str, pipeline: str, batch: int, letters: pa.Table) -> None:
-        """Write the letters of `batch` for `office` durably, replacing an earlier attempt at the same batch."""
+        """Write a batch durably whose letters are all for one office, replacing an earlier attempt at it."""
         files = LetterFiles(self.folder, pipeline, batch)
         files.write(office, letters)
         self.commit(pipeline, batch, files.close())
@@ -161,17 +166,37 @@ class Outbox:
     def commit(self, pipeline: str, batch: int, files: Sequence[LetterFile]) -> None:
         """Write the record of a batch for each office, replacing that of an earlier attempt.
 
-        Then letter files that other attempts left are removed.
+        Then letter files are removed that other attempts have left, at this batch or at earlier ones.
         """
         for office in dict.fromkeys(file.office for file in files):
             names = [(file.name, file.letters) for file in files if file.office == office]
             record = {"format": FORMAT, "pipeline": pipeline, "batch": batch, "files": names}
             content = orjson.dumps({"checksum": _checksum(record), **record})
             write_atomic(self.folder_of(office) / f"{_name(pipeline, batch)}.json", content)
-        named = {file.name for file in files}
-        for path in self.folder.glob(f"*/{_LETTERS}/{_name(pipeline, batch)}-*"):
-            if path.name not in named:
-                self._remove_file(path)
+        self._sweep_attempts(pipeline, batch, {file.name for file in files})
+
+    def sweep(self) -> None:
+        """Remove letter files that no record names. No pipeline may be writing."""
+        for record, files in groupby(sorted(self.folder.glob(f"*/{_LETTERS}/*")), _record_of):
+            named = _names_in(record)
+            for path in files:
+                if named is not None and path.name not in named:
+                    self._remove_file(path)
+
+    def _sweep_attempts(self, pipeline: str, batch: int, names: set[str]) -> None:
+        """Remove the files of a batch without those with these `names`, and those of earlier batches without a record.
+
+        Tasks of an earlier batch may have written some after it was committed.
+        """
+        for folder in self.folder.glob(f"*/{_LETTERS}"):
+            waiting = set(self.waiting(folder.parent.name))
+            for path in folder.glob(f"*-{pipeline}-*"):
+                record = _record_of(path)
+                number, _, sender = record.stem.partition("-")
+                if sender != pipeline or int(number) > batch:
+                    continue
+                if path.name not in names if int(number) == batch else record not in waiting:
+                    self._remove_file(path)
 
     def folder_of(self, office: str) -> Path:
         """The folder of the batches for `office`."""
@@ -294,6 +319,21 @@ class _MissingFileError(Exception):
     def __init__(self, file: Path) -> None:
         super().__init__(str(file))
         self.damage = _damaged(file, "it is missing")
+
+
+def _record_of(file: Path) -> Path:
+    """The record that names a letter file, if one does."""
+    return file.parent.parent / f"{file.name.rpartition('-')[0]}.json"
+
+
+def _names_in(record: Path) -> set[str] | None:
+    """The letter files of a batch: none if it has no record; None if that is unreadable."""
+    if not record.exists():
+        return set()
+    try:
+        return {name for name, _ in _read_record(record)[1]}
+    except RoamcastError:
+        return None
 
 
 def _read_record(path: Path) -> tuple[str, list[tuple[str, int]]]:

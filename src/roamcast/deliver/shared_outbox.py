@@ -60,7 +60,8 @@ class SharedOutbox(Outbox):
                 pass
 
     def sweep(self) -> None:
-        """Delete letter files that killed processes have left, a day ago or earlier."""
+        """Also delete letter files on storage that killed processes have left, a day ago or earlier."""
+        super().sweep()
         files = self._storage.files(_ROOT)
         records = {file.name.removesuffix(".json") for file in files}
         oldest = time.time_ns() - _GARBAGE_AGE

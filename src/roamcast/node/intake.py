@@ -1,8 +1,8 @@
-"""Event intake: check events, give them sequence numbers, journal them, then acknowledge."""
+"""Intake: check events, give them sequence numbers, journal them, then acknowledge. Check reported positions."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from time import perf_counter
 from typing import NamedTuple
 
@@ -10,24 +10,29 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from starlette.concurrency import run_in_threadpool
 
 from roamcast.errors import InputError
 from roamcast.journal.port import JournalWriter
 from roamcast.journal.records import EVENT, ROW_SCHEMA, Record, Records, to_records
-from roamcast.model import global_name
+from roamcast.model import Position, global_name
 from roamcast.node.clock import check_time
 from roamcast.node.columns.arrays import NO_TIME, Floats, Integers
-from roamcast.node.columns.rows import EventColumns
+from roamcast.node.columns.rows import EventColumns, PositionColumns
 from roamcast.node.control.entity_cache import EntityCache
 from roamcast.node.metrics import Metrics
 from roamcast.node.peers.remote_sources import RemoteSource
 from roamcast.node.publish_rights import Owners, PublishRights, check_owners, owners_of
-from roamcast.node.sequences import SequenceNumbers
+from roamcast.node.schemas import HIGHEST_SEQ
 from roamcast.node.waiting import await_to_the_end
 from roamcast.settings_model import NodeLimits
 from roamcast.space import Space
+from roamcast.store.registry.port import RegistryStore
 
-__all__ = ["EventIntake", "IntakeResult", "SourceNumbers"]
+__all__ = ["EventIntake", "IntakeResult", "SequenceNumbers", "SourceNumbers", "positions_of"]
+
+_BLOCK = 1_000
+_REQUESTS = 20  # of the same size, after which a bound is stored again
 
 
 class SourceNumbers(NamedTuple):
@@ -48,6 +53,77 @@ class IntakeResult(NamedTuple):
     first_seq: int
     last_seq: int
     sources: Sequence[SourceNumbers]
+
+
+class SequenceNumbers:
+    """The sequence numbers of sources. Belongs to one event loop.
+
+    A bound above all numbers in use is stored before they are used. After a restart, numbering continues from the
+    bound. The gaps are harmless; a number used twice would lose an event.
+    """
+
+    def __init__(self, registry: RegistryStore) -> None:
+        self._registry = registry
+        self._next: dict[str, int] = {}
+        self._bounds: dict[str, int] = {}
+
+    async def next_of(self, source: str) -> int:
+        """The number that the next event would get."""
+        await self._load([source])
+        return self._next[source]
+
+    async def reserve(self, counts: Mapping[str, int]) -> dict[str, int]:
+        """Reserve consecutive numbers of each source; returns the first ones."""
+        sources = list(counts)
+        await self._load(sources)
+        bases = self._next_of(sources)
+        await self._advance(sources, bases, bases + np.array(list(counts.values()), np.int64))
+        return dict(zip(sources, bases.tolist(), strict=True))
+
+    async def take(self, sources: Sequence[str], source_of: Integers, requested: Integers) -> Integers:
+        """A number for each event: the requested one, or for 0 the next of its source above all others.
+
+        `source_of` has the index of each event's source in `sources`.
+        """
+        await self._load(sources)
+        bases = self._next_of(sources)
+        np.maximum.at(bases, source_of, requested + 1)
+        is_open = requested == 0
+        numbers = requested.copy()
+        numbers[is_open] = bases[source_of[is_open]] + _ranks(source_of[is_open])
+        following = bases + np.bincount(source_of[is_open], minlength=len(sources))
+        await self._advance(sources, bases, following)
+        return numbers
+
+    def _next_of(self, sources: Sequence[str]) -> Integers:
+        """The next numbers. Call `_advance` without a pause in between, so that none is given out twice."""
+        return np.array([self._next[source] for source in sources], np.int64)
+
+    async def _advance(self, sources: Sequence[str], bases: Integers, following: Integers) -> None:
+        """Continue the numbers of each source from `following`, once bounds above are stored."""
+        if following.max() - 1 > HIGHEST_SEQ:
+            source = sources[int(following.argmax())]
+            raise InputError(
+                f"source {source} has no sequence numbers left", where="seq", hint="register another source"
+            )
+        self._next.update(zip(sources, following.tolist(), strict=True))
+        raised = following + np.maximum(_BLOCK, _REQUESTS * (following - bases))
+        higher = {
+            source: bound
+            for source, after, bound in zip(sources, following.tolist(), raised.tolist(), strict=True)
+            if after > self._bounds[source]
+        }
+        if higher:
+            await run_in_threadpool(self._registry.raise_sequence_bounds, higher)
+            for source, bound in higher.items():
+                self._bounds[source] = max(bound, self._bounds[source])
+
+    async def _load(self, sources: Sequence[str]) -> None:
+        unknown = [source for source in sources if source not in self._next]
+        if unknown:
+            for source, bound in (await run_in_threadpool(self._registry.sequence_bounds, unknown)).items():
+                self._bounds.setdefault(source, bound)
+                self._next.setdefault(source, bound)
 
 
 class EventIntake:
@@ -166,6 +242,32 @@ class EventIntake:
         return x, y
 
 
+def positions_of(
+    columns: PositionColumns, rights: PublishRights, space: Space, ahead: float, *, bulk: bool, now: int
+) -> list[Position]:
+    """The positions of a request. `now` is the default time, and times may be `ahead` seconds after it.
+
+    Raises PermissionDeniedError, and InputError for the first invalid row. `bulk`: errors name the row.
+    """
+
+    def where(row: int, field: str) -> str:
+        return f"positions[{row}].{field}" if bulk else field
+
+    owners = owners_of(columns.entity, rights, "entity", where)
+    x, y = columns.x, columns.y
+    times = np.where(columns.time == NO_TIME, now, columns.time)
+    bad = ~space.valid_points(x, y) | (times > now + round(ahead * 1_000_000))
+    if bad.any():
+        row = int(bad.argmax())
+        try:
+            space.check_point(float(x[row]), float(y[row]))
+        except InputError as error:
+            raise InputError(error.message, where=where(row, error.where or "x"), hint=error.hint) from None
+        check_time(int(times[row]), now, ahead, where(row, "time"))
+    entities = [owners.ids[owner] for owner in owners.of_row]
+    return list(map(Position, entities, x.tolist(), y.tolist(), times.tolist()))
+
+
 def _sources(events: EventColumns, rights: PublishRights, bulk: bool) -> Owners:
     return owners_of(events.source, rights, "source", lambda row, field: _where(row, field, bulk))
 
@@ -216,6 +318,15 @@ def _result(sources: Owners, numbers: Integers) -> IntakeResult:
     firsts, lasts = numbers[sources.first_rows()].tolist(), numbers[sources.last_rows()].tolist()
     of_sources = zip(sources.ids, firsts, lasts, strict=True)
     return IntakeResult(len(numbers), int(numbers[0]), int(numbers[-1]), [SourceNumbers(*each) for each in of_sources])
+
+
+def _ranks(groups: Integers) -> Integers:
+    """How many elements of the same group come before each."""
+    order = np.argsort(groups, kind="stable")
+    sizes = np.bincount(groups)
+    ranks = np.empty_like(groups)
+    ranks[order] = np.arange(len(groups)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return ranks
 
 
 def _first(flags: npt.NDArray[np.bool_]) -> int | None:

@@ -155,7 +155,7 @@ class _PipelineCollector(Collector):
         yield steps
         batches = CounterMetricFamily(
             "roamcast_pipeline_batches",
-            "Batches since the pipeline started, by where they were matched.",
+            "Batches since the pipeline started, by where they were processed.",
             labels=["by"],
         )
         if status is not None:

@@ -29,7 +29,7 @@ from roamcast.node.control.queries import Queries
 from roamcast.node.control.writer import ControlWriter
 from roamcast.node.data_folder import DataFolder
 from roamcast.node.health import HealthMonitor, WatchedLinks, WatchedStore
-from roamcast.node.intake import EventIntake
+from roamcast.node.intake import EventIntake, SequenceNumbers
 from roamcast.node.metrics import Metrics
 from roamcast.node.office.mailbox_service import DepositResult
 from roamcast.node.office.outbox_copier import OutboxCopier
@@ -50,7 +50,6 @@ from roamcast.node.scene import (
     subscription_feature,
 )
 from roamcast.node.scene_states import SceneStates
-from roamcast.node.sequences import SequenceNumbers
 from roamcast.node.tickets import StreamTickets
 from roamcast.node.waiting import Waiters
 from roamcast.places import Places

@@ -11,7 +11,7 @@ from nodes import LIMIT, until
 
 from roamcast.deliver.addressing import SubscriberNames
 from roamcast.deliver.office import Office
-from roamcast.deliver.outbox import LETTERS_SCHEMA, Outbox
+from roamcast.deliver.outbox import LETTERS_SCHEMA, LetterFiles, Outbox, letter_path
 from roamcast.deliver.port import OfficeStore
 from roamcast.deliver.requests import Register
 from roamcast.errors import CorruptionError, InputError, StorageError
@@ -168,6 +168,100 @@ def test_a_damaged_batch_stops_the_reader_after_those_before_it(
     assert outbox.waiting("north")[0] == damaged
     reader.poll()
     assert office.stored == [[1]]
+
+
+def put_files(outbox: Outbox, batch: int, *files: range) -> list[Path]:
+    """A batch whose letters are in several files, as tasks write them, each in portions of three."""
+    written, receivers = [], iter("abcdef")
+    for numbers, receiver in zip(files, receivers, strict=False):
+        letters = LetterFiles(outbox.folder, "pipe", batch)
+        rows = [{"receiver": receiver, "number": number, "body": f'"{batch}"'} for number in numbers]
+        for first in range(0, len(rows), 3):
+            letters.write("north", pa.Table.from_pylist(rows[first : first + 3], LETTERS_SCHEMA))
+        written += letters.close()
+    outbox.commit("pipe", batch, written)
+    return [letter_path(outbox.folder, "north", file.name) for file in written]
+
+
+class Mailboxes:
+    """Stores letters as an office does, each number once. Fails at the deposits whose numbers are in `fails`."""
+
+    def __init__(self) -> None:
+        self.letters: dict[str, list[int]] = {}
+        self.largest = self.deposits = self.duplicates = 0
+        self.fails: set[int] = set()
+
+    def deposit(self, letters: Sequence[Letter]) -> Callable[[], DepositResult]:
+        def wait() -> DepositResult:
+            self.deposits += 1
+            if self.deposits in self.fails:
+                raise StorageError("the disk is full")
+            for letter in letters:
+                numbers = self.letters.setdefault(letter.receiver, [])
+                if letter.number in numbers:
+                    self.duplicates += 1
+                else:
+                    numbers.append(letter.number)
+            self.largest = max(self.largest, len(letters))
+            return DepositResult(len(letters), 0)
+
+        return wait
+
+    def reader(self, outbox: Outbox) -> OutboxReader:
+        return OutboxReader(
+            outbox, "north", name_of=str, deposit=self.deposit, on_status=lambda _: None, on_deposit=lambda _: None
+        )
+
+
+@pytest.mark.parametrize("failing", [set(), {1}, {2}, {4}, {2, 3, 5}])
+def test_a_large_batch_is_stored_in_portions(
+    outbox: Outbox, monkeypatch: pytest.MonkeyPatch, failing: set[int]
+) -> None:
+    """After a failure in the middle it is read again: each letter is stored once, in order."""
+    monkeypatch.setattr(outbox_reader, "_LETTERS", 4)
+    put_files(outbox, 1, range(1, 11), range(1, 8))
+    put_files(outbox, 2, range(11, 13))
+    mailboxes = Mailboxes()
+    mailboxes.fails = failing
+    for _ in failing:
+        with pytest.raises(StorageError):
+            mailboxes.reader(outbox).poll()
+        assert [path.name[:20] for path in outbox.waiting("north")][-1] == f"{2:020d}"
+    mailboxes.reader(outbox).poll()
+    assert mailboxes.letters == {"a": list(range(1, 13)), "b": list(range(1, 8))}
+    assert mailboxes.largest <= 6
+    assert (mailboxes.duplicates > 0) == any(deposit > 1 for deposit in failing)
+    assert outbox.waiting("north") == []
+    assert not list((outbox.folder / "north" / "letters").iterdir())
+
+
+@pytest.mark.parametrize("damage", ["truncated", "missing"])
+def test_a_batch_with_a_damaged_file_stops_the_reader(
+    outbox: Outbox, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    """Nothing of later batches is stored. What was stored of this one is stored once, when the file is restored."""
+    monkeypatch.setattr(outbox_reader, "_LETTERS", 4)
+    put_files(outbox, 1, range(1, 3))
+    _, second = put_files(outbox, 2, range(3, 13), range(1, 8))
+    put_files(outbox, 3, range(13, 15))
+    content = second.read_bytes()
+    second.unlink()
+    if damage == "truncated":
+        second.write_bytes(content[:-20])
+    mailboxes = Mailboxes()
+    reader = mailboxes.reader(outbox)
+    for _ in range(2):
+        with pytest.raises(CorruptionError):
+            mailboxes.reader(outbox).poll()
+    assert [path.name[:20] for path in outbox.waiting("north")] == [f"{batch:020d}" for batch in (2, 3)]
+    assert mailboxes.letters.keys() == {"a"}
+    numbers = mailboxes.letters["a"]
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert 2 < len(numbers) <= 12
+    second.write_bytes(content)
+    reader.poll()
+    assert mailboxes.letters == {"a": list(range(1, 15)), "b": list(range(1, 8))}
+    assert outbox.waiting("north") == []
 
 
 def test_readers_are_served_between_the_parts_of_a_large_deposit(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING
 
 import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
-from batches import Batch, Placed, PureStream, placed
+from batches import Batch, Placed, PureStream, control, match_rows, placed
 from controls import unbind
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,14 +23,20 @@ from worlds import run as run_query
 from roamcast.deliver.outbox import Outbox, PipelineStatus
 from roamcast.journal.bodies import BindingBody, SubscriptionBody
 from roamcast.journal.records import BINDING, SUBSCRIPTION, Record
-from roamcast.pipeline.letters import by_receiver, by_source
+from roamcast.pipeline.letters import by_receiver, by_source, context
+from roamcast.pipeline.letters.by_source import address_events
+from roamcast.pipeline.letters.context import LetterContext, LetterReport
 from roamcast.pipeline.query.batch_state import BatchSettings
 from roamcast.pipeline.query.stream import PipelineLimits
+from roamcast.pipeline.schemas import LAST_SENT, RECEIVERS, SOURCES
+from roamcast.pipeline.state.hashing import shards_of
+from roamcast.pipeline.state.load import LoadRows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 Rows = list[tuple[str, int, str]]
+EMPTY = LoadRows.empty()
 
 
 def wanted(id: str, receiver: str, every: int | None = None) -> Record:
@@ -95,6 +104,66 @@ def test_letters_do_not_depend_on_shards_and_portions(
             assert divided.state.manifest.counters == whole.state.manifest.counters
 
 
+@given(_histories, st.integers(1, 4), st.randoms(use_true_random=False))
+@brief()
+def test_attempts_at_a_batch_do_the_same(history: list[list[tuple[str, Record]]], shards: int, random: Random) -> None:
+    """Spark gives them their rows in any order. They write the same parts and the same letters."""
+    with tempfile.TemporaryDirectory() as folder:
+        stream = PureStream(Path(folder), BatchSettings(shards=shards))
+        for number, rows in enumerate(batches(history)):
+            prepared = stream.state.prepare(control(rows), number)
+            matched = match_rows(prepared.context, rows)
+            attempts = [make_attempt(matched, prepared.letters, each) for each in (None, random, random)]
+            assert attempts[1:] == attempts[:-1]
+            stream.state.commit(stream.state.compute_result(prepared, attempts[0][0]))
+
+
+def make_attempt(
+    matched: pa.Table, context: LetterContext, random: Random | None
+) -> tuple[list[LetterReport], dict[str, Rows]]:
+    """What is reported and the letters of each receiver. With `random`, rows come in another order at each step."""
+
+    def shuffled(rows: pa.Table) -> pa.Table:
+        order = list(range(rows.num_rows))
+        if random is not None:
+            random.shuffle(order)
+        return rows.take(pa.array(order, pa.int64()))
+
+    letters: dict[str, Rows] = {}
+
+    def sink(office: str, table: pa.Table) -> None:
+        for row in table.to_pylist():
+            letters.setdefault(f"{office}/{row['receiver']}", []).append((office, row["number"], row["body"]))
+
+    reports, addressed = [], []
+    initial = context.initial
+    for shard in range(context.shards):
+        keys = [pc.fill_null(matched[name], "").combine_chunks() for name in ("home", "entity")]
+        mine = matched.filter(pa.array(shards_of(keys, context.shards) == shard))
+        pairs = [pa.array([binding[name] for binding in initial], pa.string()) for name in ("home", "source")]
+        new = [one for one, to in zip(initial, shards_of(pairs, context.shards).tolist(), strict=True) if to == shard]
+        with context.open_in_task(shard, [SOURCES]) as tables:
+            rows, report = address_events(shuffled(mine), context, tables, new)
+        addressed.append(rows)
+        reports.append(report)
+    together = pa.concat_tables(addressed)
+    for shard in range(context.shards):
+        mine = together.filter(pc.equal(together["shard"], shard))
+        with context.open_in_task(shard, [LAST_SENT, RECEIVERS]) as tables:
+            reports.append(by_receiver.make_letters(shuffled(mine), context, tables, sink))
+    return [sorted_report(report) for report in reports], letters
+
+
+def sorted_report(report: LetterReport) -> LetterReport:
+    """Without the order of rows, and without load, which is not compared."""
+    return report._replace(
+        dead_letters=sorted(report.dead_letters),
+        late=sorted(report.late),
+        sample=sorted(report.sample),
+        load=EMPTY,
+    )
+
+
 def test_an_event_with_very_many_receivers_is_divided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Into portions of different receivers. None of them gets it twice."""
     for module in (by_source, by_receiver):
@@ -145,3 +214,18 @@ def test_jobs_and_the_driver_make_the_same_letters(spark: SparkSession, tmp_path
         assert outbox_of(tmp_path / name) == outbox_of(tmp_path / "here")
         assert status_of(tmp_path / name).counters == status_of(tmp_path / "here").counters
     assert len(outbox_of(tmp_path / "here")) == 7
+
+
+def test_a_job_merges_what_the_driver_leaves(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One job, although no receiver gets a letter any more. Letters are the same."""
+    monkeypatch.setattr(context, "_LARGEST_HERE", 0)
+    limits = PipelineLimits(records=1)
+    journal(tmp_path, [subscription("s1", "ann"), *(event("cam", n + 1) for n in range(24))])
+    run_query(spark, tmp_path, limits=limits)
+    assert status_of(tmp_path).batches_by_jobs == 0
+    journal(tmp_path, [event("cam", 25), *(event(f"car{n}", 1, terms=()) for n in range(4))])
+    run_query(spark, tmp_path, limits=limits)
+    assert (status_of(tmp_path).batches_by_jobs, status_of(tmp_path).batches_here) == (1, 4)
+    assert [number for _, number, _ in outbox_of(tmp_path)["ann"]] == list(range(1, 26))

@@ -21,7 +21,7 @@ from worlds import around, drained, event, forwarded, position, removal, subscri
 
 from roamcast.journal.bodies import RemovalBody
 from roamcast.journal.records import DRAINED, EVENT, FORWARDED, REMOVAL, SUBSCRIPTION, Record, to_batch
-from roamcast.pipeline.letters.dedupe import dedupe_events
+from roamcast.pipeline.letters.by_source import dedupe_events
 from roamcast.pipeline.query.batch_state import BatchSettings
 from roamcast.pipeline.query.takeover import take_over_state
 from roamcast.pipeline.schemas import SOURCES, SUBSCRIPTIONS

@@ -13,7 +13,7 @@ from roamcast.journal.bodies import BindingBody, SubscriptionBody
 from roamcast.journal.records import BINDING, EVENT, FORWARDED, LAST_KNOWN, SUBSCRIPTION, Record
 from roamcast.journal.wants import begin_want, end_want, want_of_source
 from roamcast.model import Box
-from roamcast.pipeline.letters import dedupe
+from roamcast.pipeline.letters import by_source
 from roamcast.pipeline.query.batch_state import BatchSettings
 
 LINK = "f" * 32
@@ -104,7 +104,7 @@ def test_forwarded_events_match_regions_and_bindings(stream: PureStream) -> None
 
 
 def test_gaps_of_unwanted_events_are_no_gaps(stream: PureStream, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dedupe, "MAX_GAPS", 10)
+    monkeypatch.setattr(by_source, "MAX_GAPS", 10)
     stream.run(placed([subscribe("q")], "north"))
     rows = placed([event("b4@south", 2 * n, n, kind=FORWARDED) for n in range(1, 100)], "south+0123abcd+0")
     result = stream.run(rows)

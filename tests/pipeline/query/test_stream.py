@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import pyarrow as pa
 import pytest
 from controls import condition
 from nodes import until
@@ -18,7 +19,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from worlds import NOON, event, journal, letters, removal, run, subscription
 
-from roamcast.deliver.outbox import Outbox, PipelineStatus
+from roamcast.deliver.outbox import LetterFiles, Outbox, PipelineStatus
 from roamcast.deliver.shared_outbox import OutboxCopy
 from roamcast.errors import CapacityError, CorruptionError, StorageError
 from roamcast.journal.bodies import BindingBody, SubscriptionBody
@@ -311,11 +312,13 @@ def test_a_batch_without_status_is_committed(
 
 
 def test_a_batch_waits_for_the_disk(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is repeated until the disk accepts it; its letters are sent once."""
+    """It is repeated until the disk accepts it; its letters are sent once. Attempts do not fill the disk."""
     refusals = iter([StorageError("the disk is full")] * 2)
     commit = Outbox.commit
+    files: list[int] = []
 
     def full_at_first(*arguments: Any) -> None:
+        files.append(len(list(tmp_path.glob("outbox/local/letters/*"))))
         if refusal := next(refusals, None):
             raise refusal
         commit(*arguments)
@@ -325,6 +328,19 @@ def test_a_batch_waits_for_the_disk(spark: SparkSession, tmp_path: Path, monkeyp
     journal(tmp_path, [subscription("s1", "ann")], [event("cam", 1)])
     run(spark, tmp_path)
     assert next(refusals, None) is None
+    assert files == [1, 1, 1]
+    assert letters(tmp_path) == [("ann", 1, "s1", "cam:1")]
+
+
+def test_files_of_a_killed_attempt_are_removed_at_the_start(spark: SparkSession, tmp_path: Path) -> None:
+    """Nothing names them; those that wait for their office stay."""
+    journal(tmp_path, [subscription("s1", "ann")], [event("cam", 1)])
+    run(spark, tmp_path)
+    killed = LetterFiles(tmp_path / "outbox", "pipe", 1)
+    killed.write("local", pa.table({"receiver": ["ann"], "number": [2], "body": ["{}"]}))
+    killed.close()
+    run(spark, tmp_path)
+    assert len(list(tmp_path.glob("outbox/local/letters/*"))) == 1
     assert letters(tmp_path) == [("ann", 1, "s1", "cam:1")]
 
 

@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roamcast.errors import CorruptionError
-from roamcast.pipeline.schemas import BINDINGS, RECEIVERS, SUBSCRIPTIONS
+from roamcast.pipeline.schemas import BINDINGS, LAST_SENT, RECEIVERS, SUBSCRIPTIONS
 from roamcast.pipeline.state.lookups import EndLimits, TableLookup
+from roamcast.pipeline.state.manifests import split_rows
 from roamcast.pipeline.state.parts import Part, PartFolder
 
 Push = dict[tuple[str, int], int | None]  # by (node, since): until
@@ -223,3 +224,60 @@ def test_scanning_finds_what_an_index_finds(pushes: list[dict[int, int | None]],
     newest = {handle: until for push in pushes for handle, until in push.items()}
     wanted = {h for h, until in newest.items() if h % 5 in names and not (live and until is not None)}
     assert sorted(row["handle"] for row in rows) == sorted(wanted)
+
+
+_sent_keys = st.tuples(st.sampled_from(NODES), st.sampled_from(["s0", "s1"]), st.sampled_from(["ann", "bob", "", "é"]))
+_sent = st.lists(st.dictionaries(_sent_keys, st.none() | st.integers(0, 9), max_size=8), max_size=5)
+
+
+@pytest.mark.parametrize("collide", [False, True])
+@given(pushes=_sent, shards=st.integers(1, 4), keys=st.lists(_sent_keys, max_size=8))
+def test_finding_in_shards_equals_a_dict(
+    collide: bool, pushes: list[dict[tuple[str, str, str], int | None]], shards: int, keys: list[tuple[str, str, str]]
+) -> None:
+    """Parts sorted by hash need no index: one stack, or those of all shards together; also if all hashes collide."""
+    with tempfile.TemporaryDirectory() as path, pytest.MonkeyPatch.context() as patch:
+        if collide:
+            for module in ("lookups", "parts"):
+                patch.setattr(f"roamcast.pipeline.state.{module}.hash_rows", hash_to_zero)
+        folder = PartFolder(Path(path))
+        stacks: list[tuple[Part, ...]] = [() for _ in range(shards)]
+        expected: dict[tuple[str, str, str], int | None] = {}
+        for push in pushes:
+            rows = [dict(zip(LAST_SENT.schema.names, (*key, last), strict=True)) for key, last in push.items()]
+            for shard, those in split_rows(LAST_SENT, pa.Table.from_pylist(rows, LAST_SENT.schema), shards):
+                stacks[shard] = (*stacks[shard], folder.write(LAST_SENT, those))
+            expected |= push
+        lookup = TableLookup(folder.folder, LAST_SENT.name, [part for stack in stacks for part in stack])
+        pairs = lookup.find(LAST_SENT.keys, [pa.array([key[i] for key in keys], pa.string()) for i in range(3)])
+        found = lookup.take(pairs.row).to_pylist()
+        assert pairs.key.tolist() == [number for number, key in enumerate(keys) if key in expected]
+        for number, row in zip(pairs.key.tolist(), found, strict=True):
+            assert tuple(row.values()) == (*keys[number], expected[keys[number]])
+
+
+def receiver_parts(folder: PartFolder, count: int) -> list[Part]:
+    """Parts with one row each."""
+    rows = [{"office": "o", "receiver": "ann", "last": n} for n in range(count)]
+    return [folder.write(RECEIVERS, pa.Table.from_pylist([row], RECEIVERS.schema)) for row in rows]
+
+
+def test_removed_parts_do_not_stay_open(tmp_path: Path) -> None:
+    """Or their space would not become free."""
+    folder = PartFolder(tmp_path)
+    for part in receiver_parts(folder, 300):
+        TableLookup(tmp_path, RECEIVERS.name, [part])
+        (tmp_path / part.name).unlink()
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    assert sum(str(tmp_path) in line for line in maps) < 150
+
+
+def test_a_part_in_use_is_read_once(tmp_path: Path) -> None:
+    """However many there are: reading verifies all of it."""
+    folder = PartFolder(tmp_path)
+    parts = receiver_parts(folder, 700)
+    TableLookup(tmp_path, RECEIVERS.name, parts)
+    for part in parts:
+        (tmp_path / "damaged").write_bytes(b"")
+        (tmp_path / "damaged").rename(tmp_path / part.name)
+    TableLookup(tmp_path, RECEIVERS.name, parts)

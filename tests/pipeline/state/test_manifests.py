@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,13 @@ from typing import Any
 import orjson
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from roamcast.errors import CorruptionError
-from roamcast.pipeline.schemas import RECEIVERS
-from roamcast.pipeline.state.manifests import Manifest, StateFolder
+from roamcast.pipeline.schemas import RECEIVERS, SHARDED_TABLES, SOURCES, StateTable
+from roamcast.pipeline.state.hashing import shards_of
+from roamcast.pipeline.state.manifests import Manifest, StateFolder, shard_name, split_rows
 from roamcast.pipeline.state.parts import Part
 
 
@@ -166,3 +170,61 @@ def test_a_damaged_old_manifest_does_not_matter(state: StateFolder) -> None:
     assert part_names(state) == {manifest.parts(RECEIVERS)[0].name for manifest in manifests}
     manifests += [publish(state, 3), publish(state, 4)]
     assert part_names(state) == {manifest.parts(RECEIVERS)[0].name for manifest in manifests[3:]}
+
+
+def rows_of(table: StateTable, values: dict[tuple[str, ...], int]) -> pa.Table:
+    """A row for each key, with a number in one other column."""
+    column = "seq" if table is SOURCES else "last"
+    rows = [{**dict(zip(table.keys, key, strict=False)), column: number} for key, number in values.items()]
+    return pa.Table.from_pylist(rows, table.schema)
+
+
+def all_rows(state: StateFolder, manifest: Manifest, table: StateTable) -> list[dict[str, Any]]:
+    rows = state.read_table(manifest, table).to_pylist()
+    return sorted(rows, key=lambda row: tuple(row[key] for key in table.keys))
+
+
+_keys = st.tuples(*[st.sampled_from(["a", "b", "c", "é", ""])] * 3)
+_pushes = st.lists(st.dictionaries(_keys, st.integers(1, 9), max_size=12), max_size=4)
+
+
+@given(st.sampled_from(SHARDED_TABLES), st.dictionaries(_keys, st.integers(1, 9)), st.integers(1, 5))
+def test_rows_are_split_by_the_columns_that_divide_a_table(
+    table: StateTable, values: dict[tuple[str, ...], int], shards: int
+) -> None:
+    """Each row is in one shard, in the order in which it was, and rows with equal values are in the same."""
+    rows = rows_of(table, values)
+    split = dict(split_rows(table, rows, shards))
+    shard = shards_of([rows.column(name).combine_chunks() for name in table.shard_by], shards)
+    expected: dict[int, list[dict[str, Any]]] = {}
+    for number, row in zip(shard.tolist(), rows.to_pylist(), strict=True):
+        expected.setdefault(number, []).append(row)
+    assert {number: those.to_pylist() for number, those in split.items()} == expected
+    assert all(0 <= number < shards for number in split)
+
+
+@given(st.sampled_from(SHARDED_TABLES), _pushes, st.lists(st.integers(1, 6), min_size=1, max_size=3))
+def test_a_state_has_the_same_rows_in_any_number_of_shards(
+    table: StateTable, pushes: list[dict[tuple[str, ...], int]], counts: list[int]
+) -> None:
+    """Each of them where it is looked up; and stacks stay short."""
+    with tempfile.TemporaryDirectory() as folder:
+        state = StateFolder(Path(folder) / "state")
+        state.create("pipe", {})
+        manifest = Manifest("pipe")
+        for values in pushes:
+            rows = rows_of(table, values)
+            stack = state.parts.push(table, manifest.parts(table), rows, largest=3)
+            manifest = replace(manifest, tables={shard_name(table, 0): stack, "bindings": ()})
+        expected = all_rows(state, manifest, table)
+        for count in counts:
+            before, manifest = manifest, state.divide(manifest, count)
+            assert manifest.shards == count
+            assert all_rows(state, manifest, table) == expected
+            for shard in range(count):
+                stack = manifest.tables.get(shard_name(table, shard), ())
+                rows = state.parts.read_all(table, stack)
+                assert all(number == shard for number, _ in split_rows(table, rows, count))
+                assert count == before.shards or state.parts.merge(table, stack) == stack
+        names = {name for name in manifest.tables if "/" in name}
+        assert names <= {shard_name(table, shard) for shard in range(counts[-1])}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -210,6 +211,15 @@ FAULTS: dict[str, Callable[[Path], Any]] = {
 }
 
 
+def test_several_attempts_may_write_the_same_part(folder: PartFolder) -> None:
+    """At the same time: attempts at one task, on a host or on several."""
+    rows = numbers({("o", f"{n}"): n for n in range(20_000)})
+    with ThreadPoolExecutor(8) as pool:
+        (part,) = set(pool.map(lambda _: folder.write(RECEIVERS, rows), range(64)))
+    assert folder.read(RECEIVERS, part).num_rows == 20_000
+    assert [path.name for path in folder.folder.iterdir()] == [part.name]
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_damaged_part_is_never_used(folder: PartFolder, fault: str) -> None:
     """The error names the file and has a hint."""
@@ -255,3 +265,28 @@ def test_shared_texts_are_written_once(folder: PartFolder) -> None:
     one = folder.write(SUBSCRIPTIONS, folder.read(SUBSCRIPTIONS, part).slice(0, 1))
     assert (folder.folder / one.name).stat().st_size < 18_000
     assert folder.read(SUBSCRIPTIONS, one)["area"].to_pylist() == ["b" * 10_000]
+
+
+_pushes = st.lists(
+    st.dictionaries(st.tuples(st.just("o"), st.sampled_from("abcdefgh")), st.integers(1, 99), max_size=8), max_size=12
+)
+
+
+@given(_pushes, st.integers(0, 12))
+def test_parts_that_would_become_too_large_are_left_alone(pushes: list[dict[tuple[str, str], int]], most: int) -> None:
+    """The stack still has the newest row of each key. `merge` makes up for it."""
+    with tempfile.TemporaryDirectory() as path:
+        folder, expected = PartFolder(Path(path)), {}
+        stack: tuple[Part, ...] = ()
+        for last_numbers in pushes:
+            before = stack
+            stack = folder.push(RECEIVERS, before, numbers(last_numbers), largest=most)
+            expected |= last_numbers
+            assert as_dict(folder, stack) == expected
+            new = [part for part in stack if part not in before]
+            assert all(part.rows <= max(most, len(last_numbers)) for part in new)
+            assert set(stack) >= {part for part in before if part.rows > most}
+        merged = folder.merge(RECEIVERS, stack)
+        assert as_dict(folder, merged) == expected
+        assert all(lower.rows > 2 * upper.rows for lower, upper in pairwise(merged))
+        assert merged == folder.merge(RECEIVERS, merged)

@@ -19,7 +19,7 @@ __all__ = ["OutboxReader"]
 log = logging.getLogger(__name__)
 
 _POLL = 0.02  # seconds
-_LETTERS = 5_000  # that are stored together, plus the rest of the last batch: readers must not wait long
+_LETTERS = 5_000  # that are stored together, plus the rest of the last portion: readers must not wait long
 _BYTES = 16 * 1024 * 1024  # of their bodies
 _LONGEST_BACKOFF = 5.0  # seconds
 _SETTLED = 1_000_000_000  # nanoseconds; file times are coarse, so a recently changed folder may change unnoticed

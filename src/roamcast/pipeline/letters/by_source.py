@@ -6,33 +6,52 @@ Copies are dropped, the newest event of each source is kept, and each event is a
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from roamcast.pipeline.letters.context import LetterContext, LetterReport, ShardTables
-from roamcast.pipeline.letters.dedupe import DedupedEvents, SourceKey, dedupe_events, sources_of
+from roamcast.journal.records import EVENT, FORWARDED, LAST_KNOWN
+from roamcast.pipeline.letters.context import LetterContext, LetterReport, ShardTables, SourceKey
 from roamcast.pipeline.letters.pending import letters_of_initial_bindings, letters_of_last_known
 from roamcast.pipeline.schemas import ADDRESSED_SCHEMA, EXPIRED_BINDINGS, PENDING_SCHEMA, SOURCES, StateTable
 from roamcast.pipeline.state.control import DeadLetter, Row
 from roamcast.pipeline.state.hashing import hash_rows, shards_of
 from roamcast.pipeline.state.load import LoadRows
-from roamcast.pipeline.state.lookups import Integers, KeyRows, TableLookup
+from roamcast.pipeline.state.lookups import Integers, KeyRows, TableLookup, Truths
 from roamcast.pipeline.state.parts import newest_rows
 from roamcast.pipeline.tasks.match import to_lists
 from roamcast.ranges import Ranges
 
-__all__ = ["LARGEST_PORTION", "LARGEST_TEXT", "address_events", "find_of_sources"]
+__all__ = ["LARGEST_PORTION", "LARGEST_TEXT", "DedupedEvents", "address_events", "dedupe_events", "find_of_sources"]
 
 LARGEST_PORTION: Final = 100_000
 """Letters that are made at a time."""
 LARGEST_TEXT: Final = 64 << 20
 """Bytes of the events in letters that are made at a time."""
 
+MAX_GAPS: Final = 10_000
+"""The numbers seen of a source are kept for ever. A source that leaves a gap at each event would slow every batch."""
+
+_INCOMPLETE: Final = "an event needs source, seq >= 1, id, time and a finite point"
 _LATE: Final = "the event is too late: the bindings of its source at that time have been deleted"
 _NEWEST: Final = ("node", "source", "seq", "time", "event", "attributes")
+
+
+@dataclass(frozen=True, slots=True)
+class DedupedEvents:
+    """`fresh` are the events that count, ordered by node and offset. `seen` has the sources with new events.
+
+    `last_known` are the events of this kind: they were published before somebody wanted them.
+    """
+
+    fresh: pa.Table
+    last_known: pa.Table
+    duplicates: int
+    seen: Mapping[SourceKey, Ranges]
+    dead_letters: list[DeadLetter] = field(default_factory=list)
 
 
 def address_events(
@@ -66,6 +85,69 @@ def address_events(
         sample=_sample(matched, context.sampled),
     )
     return pa.concat_tables(addressed), report
+
+
+def sources_of(matched: pa.Table) -> list[SourceKey]:
+    """The sources of these events. `matched` has MATCHED_SCHEMA."""
+    rows = matched.filter(matched["complete"]).group_by(["home", "entity"]).aggregate([])
+    return list(map(SourceKey, rows["home"].to_pylist(), rows["entity"].to_pylist()))
+
+
+def dedupe_events(matched: pa.Table, seen: Mapping[SourceKey, Ranges]) -> DedupedEvents:
+    """Drop duplicates and incomplete events. `matched` has MATCHED_SCHEMA, `seen` the numbers of earlier batches.
+
+    Of duplicates the first counts, whichever nodes they come from. Forwarded events have passed this at their home;
+    their numbers have gaps for events that nobody wants here, so they are not counted again.
+    """
+    matched = matched.sort_by([("node", "ascending"), ("offset", "ascending")])
+    events = matched.filter(matched["complete"])
+    is_local = pc.equal(events["kind"], EVENT).combine_chunks().to_numpy(zero_copy_only=False)
+    is_new = pc.equal(events["kind"], FORWARDED).combine_chunks().to_numpy(zero_copy_only=False)
+    is_first, changed, refused = _first_copies(events.filter(pa.array(is_local)), seen)
+    is_new[is_local] = is_first
+    remote = events.filter(pa.array(~is_local)).group_by(["home", "entity"]).aggregate([]).to_pylist()
+    for source in (SourceKey(row["home"], row["entity"]) for row in remote):
+        changed.setdefault(source, seen.get(source, Ranges()))
+    return DedupedEvents(
+        fresh=events.filter(pa.array(is_new)),
+        last_known=events.filter(pc.equal(events["kind"], LAST_KNOWN)),
+        duplicates=int(np.count_nonzero(~is_first)) - len(refused),
+        seen=changed,
+        dead_letters=[*_dead_letters(matched.filter(pc.invert(matched["complete"])), _INCOMPLETE), *refused],
+    )
+
+
+def _first_copies(
+    events: pa.Table, seen: Mapping[SourceKey, Ranges]
+) -> tuple[Truths, dict[SourceKey, Ranges], list[DeadLetter]]:
+    """For each event whether its (source, seq) is new; the ranges of sources with new numbers; and refused events."""
+    is_new = np.zeros(events.num_rows, dtype=np.bool_)
+    changed: dict[SourceKey, Ranges] = {}
+    refused: list[DeadLetter] = []
+    if not events.num_rows:
+        return is_new, changed, refused
+    homes, names = (events[name].combine_chunks().dictionary_encode() for name in ("home", "entity"))
+    pairs = homes.indices.to_numpy() * np.int64(len(names.dictionary)) + names.indices.to_numpy()
+    seqs = events["seq"].to_numpy()
+    order = np.argsort(pairs, kind="stable")
+    starts = np.flatnonzero(np.diff(pairs[order], prepend=-1))
+    for rows in np.split(order, starts[1:]):
+        home, name = divmod(int(pairs[rows[0]]), len(names.dictionary))
+        source = SourceKey(homes.dictionary[home].as_py(), names.dictionary[name].as_py())
+        ranges, fresh = seen.get(source, Ranges()).merge(seqs[rows].tolist())
+        if ranges.gaps > MAX_GAPS:
+            reason = f"the sequence numbers of {source.name} have more than {MAX_GAPS} gaps: number events densely"
+            refused += _dead_letters(events.take(pa.array(rows[np.array(fresh)])), reason)
+            continue
+        is_new[rows] = fresh
+        if any(fresh):
+            changed[source] = ranges
+    return is_new, changed, refused
+
+
+def _dead_letters(events: pa.Table, reason: str) -> list[DeadLetter]:
+    rows = events.select(["node", "offset"]).to_pylist()
+    return [DeadLetter(row["node"], row["offset"], reason) for row in rows]
 
 
 def _address_letters(letters: pa.Table, shards: int) -> pa.Table:
@@ -119,12 +201,11 @@ def _receiver_hashes(lookup: TableLookup, rows: Integers) -> Any:
 
 def _buckets(texts: pa.ChunkedArray, event: Integers, shard: Integers, hashes: Any, shards: int) -> Integers:
     """Divide the receivers of events that have too many in a shard to be served at a time."""
-    key = event * shards + shard
-    count = np.bincount(key, minlength=len(texts) * shards)
-    text = count * np.repeat(pc.fill_null(pc.binary_length(texts), 0).to_numpy(), shards)
+    keys, inverse, count = np.unique(event * shards + shard, return_inverse=True, return_counts=True)
+    text = count * pc.fill_null(pc.binary_length(texts), 0).to_numpy()[keys // shards]
     buckets = np.maximum(-(-count // LARGEST_PORTION), -(-text // LARGEST_TEXT))
     # Other bits than those that choose the shard.
-    bucket: Integers = (hashes & np.uint64(0xFFFFFFFF)).astype(np.int64) % np.maximum(buckets, 1)[key]
+    bucket: Integers = (hashes & np.uint64(0xFFFFFFFF)).astype(np.int64) % buckets[inverse]
     return bucket
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 import orjson
 import pyarrow as pa
 
 from roamcast.deliver.outbox import LetterFile
-from roamcast.pipeline.letters.dedupe import SourceKey
-from roamcast.pipeline.schemas import BINDINGS, EXPIRED_BINDINGS, SHARDED_TABLES, SUBSCRIPTIONS, StateTable
+from roamcast.durable import make_folder
+from roamcast.errors import CorruptionError, UnavailableError
+from roamcast.pipeline.schemas import BINDINGS, EXPIRED_BINDINGS, SUBSCRIPTIONS, StateTable
 from roamcast.pipeline.state.changes import SubscriptionKey
 from roamcast.pipeline.state.control import DeadLetter, Row
 from roamcast.pipeline.state.load import LoadRows
@@ -20,10 +23,17 @@ from roamcast.pipeline.state.partitioning import MatchSample
 from roamcast.pipeline.state.parts import Obsolete, Part, PartFolder
 from roamcast.pipeline.tasks.context import MatchContext
 
-__all__ = ["LetterContext", "LetterReport", "ShardTables"]
+__all__ = ["LetterContext", "LetterReport", "ShardTables", "SourceKey"]
 
 _LARGEST_HERE: Final = 10_000  # rows that the driver merges; tasks merge more
 _MOST_PARTS: Final = 24  # of a shard
+
+
+class SourceKey(NamedTuple):
+    """A source and its home. Nodes assign ids independently. Events of a source may come from other nodes."""
+
+    home: str
+    name: str
 
 
 class LetterContext(NamedTuple):
@@ -46,20 +56,38 @@ class LetterContext(NamedTuple):
 
     @property
     def needs_job(self) -> bool:
-        """Whether the driver has left so many parts that tasks should merge them."""
+        """Whether the driver has left so many parts that tasks should merge them.
+
+        It merges no large ones, which would delay a small batch.
+        """
         stacks = (parts for name, parts in self.stacks.items() if "/" in name)
         return max(map(len, stacks), default=0) > _MOST_PARTS
 
-    def open(self, shards: Sequence[int], *, here: bool = False) -> ShardTables:
-        """Open the tables for some shards: in the driver (`here`), or in a task, where missing files are fetched."""
+    def open(self) -> ShardTables:
+        """Open the tables for all shards, in the driver."""
+        return ShardTables(self, PartFolder(self.match.folder / "parts"), range(self.shards), largest=_LARGEST_HERE)
+
+    @contextmanager
+    def open_in_task(self, shard: int, divided: Sequence[StateTable]) -> Iterator[ShardTables]:
+        """Open the tables for a shard; of the divided ones, only those in `divided`.
+
+        On another host than the driver's, missing files are fetched. Raises UnavailableError for files that have been
+        damaged there: another attempt will fetch them again.
+        """
         match = self.match
-        parts = (*match.subscriptions, *match.bindings, *self.stacks.get(EXPIRED_BINDINGS.name, ()))
-        names = [shard_name(table, shard) for table in SHARDED_TABLES for shard in shards]
-        parts += tuple(part for name in names for part in self.stacks.get(name, ()))
-        folder = match.folder
-        if match.fetcher is not None:
-            folder = match.fetcher.fetch(f"parts/{part.name}" for part in parts)
-        return ShardTables(self, PartFolder(folder / "parts"), shards, here=here)
+        if match.fetcher is None:
+            yield ShardTables(self, PartFolder(match.folder / "parts"), [shard])
+            return
+        stacks = [match.subscriptions, match.bindings, self.stacks.get(EXPIRED_BINDINGS.name, ())]
+        stacks += [self.stacks.get(shard_name(table, shard), ()) for table in divided]
+        files = [f"parts/{part.name}" for parts in stacks for part in parts]
+        folder = match.fetcher.fetch(files) / "parts"
+        make_folder(folder)  # for new parts, if there are no others
+        try:
+            yield ShardTables(self, PartFolder(folder), [shard])
+        except CorruptionError as error:  # files are verified when they are fetched
+            match.fetcher.discard(files)
+            raise UnavailableError(f"fetching files again after damage: {error.message}", where=error.where) from error
 
 
 class ShardTables:
@@ -68,12 +96,15 @@ class ShardTables:
     `stacks` has those of these shards that have changed.
     """
 
-    def __init__(self, context: LetterContext, folder: PartFolder, shards: Sequence[int], *, here: bool) -> None:
+    def __init__(
+        self, context: LetterContext, folder: PartFolder, shards: Sequence[int], *, largest: float = math.inf
+    ) -> None:
+        """More than the `largest` number of rows are not merged."""
         self.stacks: dict[str, tuple[Part, ...]] = {}
         self._context = context
         self._folder = folder
         self._shards = shards
-        self._largest = _LARGEST_HERE if here else float("inf")
+        self._largest = largest
 
     @property
     def subscriptions(self) -> TableLookup:
@@ -89,15 +120,24 @@ class ShardTables:
 
     def add(self, table: StateTable, rows: pa.Table, obsolete: Obsolete | None = None) -> None:
         """Add rows to a divided table, durably. They belong to these shards."""
-        fetcher = self._context.match.fetcher
         for shard, those in split_rows(table, rows, self._context.shards):
             name = shard_name(table, shard)
+            self._replace(name, self._folder.push(table, self._stack(name), those, obsolete, largest=self._largest))
+
+    def merge(self, table: StateTable) -> None:
+        """Merge what the driver left unmerged of a divided table."""
+        for shard in self._shards:
+            name = shard_name(table, shard)
             before = self._stack(name)
-            after = self._folder.push(table, before, those, obsolete, largest=self._largest)
-            if fetcher is not None:
-                for part in set(after) - set(before):
-                    fetcher.put(f"parts/{part.name}", self._folder.folder / part.name)
-            self.stacks[name] = after
+            if (after := self._folder.merge(table, before, largest=self._largest)) != before:
+                self._replace(name, after)
+
+    def _replace(self, name: str, after: tuple[Part, ...]) -> None:
+        fetcher = self._context.match.fetcher
+        if fetcher is not None:
+            for part in set(after) - set(self._stack(name)):
+                fetcher.put(f"parts/{part.name}", self._folder.folder / part.name)
+        self.stacks[name] = after
 
     def _stack(self, name: str) -> tuple[Part, ...]:
         return self.stacks.get(name, self._context.stacks.get(name, ()))

@@ -10,7 +10,7 @@ import errno
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -25,7 +25,7 @@ from roamcast.journal.port import RecordReader
 from roamcast.pipeline.letters.by_receiver import LetterSink, make_letters
 from roamcast.pipeline.letters.by_source import address_events
 from roamcast.pipeline.letters.context import LetterContext, LetterReport
-from roamcast.pipeline.schemas import ADDRESSED_SCHEMA, MATCHED_SCHEMA, spark_schema
+from roamcast.pipeline.schemas import ADDRESSED_SCHEMA, LAST_SENT, MATCHED_SCHEMA, RECEIVERS, SOURCES, spark_schema
 from roamcast.pipeline.state.control import Row
 from roamcast.pipeline.state.hashing import shards_of
 from roamcast.pipeline.tasks.match_job import OffsetRange, gather_matches, match_rows, read_ranges
@@ -52,9 +52,8 @@ def make_letters_here(
 
     Once all are there, `files` closes the files in which it wrote them.
     """
-    shards = range(context.shards)
-    addressed, by_source = address_events(matched, context, context.open(shards, here=True), context.initial)
-    by_receiver = make_letters(addressed, context, context.open(shards, here=True), sink)
+    addressed, by_source = address_events(matched, context, context.open(), context.initial)
+    by_receiver = make_letters(addressed, context, context.open(), sink)
     return [by_source, by_receiver._replace(files=files())]
 
 
@@ -93,11 +92,12 @@ def _address(context: LetterContext) -> Callable[[Batches], Batches]:
     def run(batches: Batches) -> Batches:
         exclude_modules_from_collection()
         shard = _this_shard()
-        tables = context.open([shard])
         matched = pa.Table.from_batches(unpack(batches), MATCHED_SCHEMA)
-        if context.match.sharded is not None:
-            matched = gather_matches(matched, tables.subscriptions)
-        addressed, report = address_events(matched, context, tables, _of_shard(context, shard))
+        with context.open_in_task(shard, [SOURCES]) as tables:
+            tables.merge(SOURCES)
+            if context.match.sharded is not None:
+                matched = gather_matches(matched, tables.subscriptions)
+            addressed, report = address_events(matched, context, tables, _of_shard(context, shard))
         for rows in addressed.to_batches(_ROWS):
             packed = pack(rows, rows["shard"].to_numpy())
             yield packed.append_column(_REPORT, pa.nulls(packed.num_rows, pa.binary()))
@@ -123,17 +123,18 @@ def _make(context: LetterContext, outbox: Path) -> Callable[[Batches], Batches]:
 
 
 def _write_letters(addressed: pa.Table, context: LetterContext, outbox: Path) -> LetterReport:
-    tables = context.open([_this_shard()])
     fetcher = context.match.fetcher
-    folder = outbox if fetcher is None else fetcher.folder / "outbox"
-    files = LetterFiles(folder, context.pipeline, context.match.batch)
-    report = make_letters(addressed, context, tables, files.write)
-    written = files.close()
-    if fetcher is not None:
-        for file in written:
-            path = letter_path(folder, file.office, file.name)
-            fetcher.put(f"outbox/{file.office}/letters/{file.name}", path)
-            path.unlink()
+    place = nullcontext(outbox) if fetcher is None else fetcher.scratch()
+    divided = (LAST_SENT, RECEIVERS)
+    with place as folder, context.open_in_task(_this_shard(), divided) as tables:
+        for table in divided:
+            tables.merge(table)
+        files = LetterFiles(folder, context.pipeline, context.match.batch, durable=fetcher is None)
+        report = make_letters(addressed, context, tables, files.write)
+        written = files.close()
+        if fetcher is not None:
+            for file in written:
+                fetcher.put(f"outbox/{file.office}/letters/{file.name}", letter_path(folder, file.office, file.name))
     return report._replace(files=written)
 
 

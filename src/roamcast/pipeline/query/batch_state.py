@@ -21,8 +21,7 @@ from roamcast.deliver.outbox import LetterFile
 from roamcast.match.index.term_statistics import TermStatistics
 from roamcast.model import NO_END
 from roamcast.pipeline.letters.by_source import find_of_sources
-from roamcast.pipeline.letters.context import LetterContext, LetterReport
-from roamcast.pipeline.letters.dedupe import SourceKey
+from roamcast.pipeline.letters.context import LetterContext, LetterReport, SourceKey
 from roamcast.pipeline.schemas import BINDINGS, EXPIRED_BINDINGS, SUBSCRIPTIONS, StateTable
 from roamcast.pipeline.state.changes import ControlChanges, apply_records_in_bulk, drain, drained_through
 from roamcast.pipeline.state.control import ControlRecords, DeadLetter

@@ -99,6 +99,7 @@ class PipelineQuery:
         if (batch := self._state.manifest.batch) >= 0:
             ranges = read_offset_ranges(self._pipeline.checkpoint, batch)
             self._status = replace(self._status, read_offsets=_ends(ranges))
+        self._outbox.sweep()
         self._write_status()
         self._spark.dataSource.register(JournalSource)
         reader = self._spark.readStream.format(JournalSource.name())
@@ -134,6 +135,8 @@ class PipelineQuery:
         waiting = False
         while True:
             try:
+                if waiting:
+                    self._outbox.sweep()  # or repeated ones would fill the disk
                 self._pipeline.sync_checkpoint(batch)
                 self._wait_for_offices()
                 done = self._run(batch)

@@ -7,7 +7,6 @@ changes, and a lookup to what it finds.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -28,6 +27,8 @@ Integers: TypeAlias = npt.NDArray[np.int64]
 Truths: TypeAlias = npt.NDArray[np.bool_]
 
 _ROW_BITS: Final = 40
+_FEW_PARTS: Final = 64
+_MOST_PARTS: Final = 4_096
 _NONE: Final = np.empty(0, np.int64)
 
 
@@ -59,7 +60,7 @@ class TableLookup:
     """The parts of one table, oldest first. Row numbers mean the same wherever these parts are opened."""
 
     def __init__(self, folder: Path, table: str, parts: Sequence[Part]) -> None:
-        self._lookups = [_open_part(folder, table, part) for part in parts]
+        self._lookups = [_OPEN_PARTS.open(folder, table, part) for part in parts]
         self._table = _table(table)
 
     def find(
@@ -248,9 +249,34 @@ def _skip_ended(index: _HashIndex, first: Integers, stop: Integers, limits: EndL
     return low
 
 
-@lru_cache(maxsize=512)
-def _open_part(folder: Path, table: str, part: Part) -> RowLookup:
-    return RowLookup(PartFolder(folder).read(_table(table), part), _table(table).keys)
+class _OpenParts:
+    """The parts that this process has mapped, those used last at the end.
+
+    A part that is opened again is not verified again. When a file was removed, its space is free once nobody has it
+    open, so such parts are closed whenever the number of parts has doubled.
+    """
+
+    def __init__(self) -> None:
+        self._lookups: dict[tuple[Path, str, Part], RowLookup] = {}
+        self._close_at = _FEW_PARTS
+
+    def open(self, folder: Path, table: str, part: Part) -> RowLookup:
+        key = folder, table, part
+        lookup = self._lookups.pop(key, None)
+        if lookup is None:
+            lookup = RowLookup(PartFolder(folder).read(_table(table), part), _table(table).keys)
+            if len(self._lookups) >= self._close_at:
+                self._close_unused()
+        self._lookups[key] = lookup
+        return lookup
+
+    def _close_unused(self) -> None:
+        present = {key: lookup for key, lookup in self._lookups.items() if (key[0] / key[2].name).exists()}
+        self._lookups = dict(list(present.items())[-_MOST_PARTS:])
+        self._close_at = max(_FEW_PARTS, 2 * len(self._lookups))
+
+
+_OPEN_PARTS: Final = _OpenParts()
 
 
 def _table(name: str) -> StateTable:

@@ -119,7 +119,7 @@ class StateFolder:
         return self.parts.read_all(table, manifest.parts(table))
 
     def divide(self, manifest: Manifest, shards: int) -> Manifest:
-        """The same state with this number of shards. Its files are durable."""
+        """The same state with this number of shards. Its files are durable. Rows are read a shard at a time."""
         if shards == manifest.shards:
             return manifest
         sharded = {shard_name(table, shard) for table in SHARDED_TABLES for shard in range(manifest.shards)}
@@ -129,7 +129,7 @@ class StateFolder:
                 rows = self.parts.read_all(table, manifest.tables.get(shard_name(table, before), ()))
                 for shard, those in split_rows(table, rows, shards):
                     name = shard_name(table, shard)
-                    tables[name] = (*tables.get(name, ()), self.parts.write(table, those))
+                    tables[name] = self.parts.push(table, tables.get(name, ()), those)
         return replace(manifest, tables=tables, shards=shards)
 
     def open_rows(self, manifest: Manifest) -> StateRows:

@@ -67,7 +67,7 @@ class PartFolder:
         part = Part(hashlib.sha256(content).hexdigest(), rows.num_rows)
         path = self.folder / part.name
         if not path.exists():
-            write_atomic(path, memoryview(content))
+            write_atomic(path, memoryview(content), shared=True)  # by other attempts at the same task
         else:  # perhaps from an attempt that was interrupted before its name was durable
             with storage_errors(path):
                 sync_folder(self.folder)
@@ -107,13 +107,23 @@ class PartFolder:
         *,
         largest: float = math.inf,
     ) -> tuple[Part, ...]:
-        """Return the stack with `rows` on top, merged as the policy says, unless that makes more than `largest` rows.
+        """Return the stack with `rows` on top, merged as by `merge`."""
+        if not rows.num_rows:
+            return parts
+        return self.merge(table, (*parts, self.write(table, rows)), obsolete, largest=largest)
+
+    def merge(
+        self,
+        table: StateTable,
+        stack: tuple[Part, ...],
+        obsolete: Obsolete | None = None,
+        *,
+        largest: float = math.inf,
+    ) -> tuple[Part, ...]:
+        """Merge a stack as the policy says, unless that makes a part of more than `largest` rows.
 
         If all parts are merged, `obsolete` rows are deleted: there is no older row that they would uncover.
         """
-        if not rows.num_rows:
-            return parts
-        stack = (*parts, self.write(table, rows))
         first = first_to_merge([part.rows for part in stack], ratio=_RATIO)
         while sum(part.rows for part in stack[first:]) > largest and first < len(stack):
             first += 1

@@ -40,10 +40,12 @@ __all__ = ["CACHE", "StateFetcher", "serve_state"]
 
 log = logging.getLogger(__name__)
 
-_NEW_FILE: Final = re.compile(r"parts/([0-9a-f]{64})\.arrow|outbox/[^/.][^/]*/letters/\d{20}-[0-9a-f-]+\.parquet")
+_LETTERS: Final = r"outbox/[^/.\x00-\x1f\x7f][^/\x00-\x1f\x7f]*/letters/[0-9]{20}-[0-9a-f-]+\.parquet"
+_NEW_FILE: Final = re.compile(rf"parts/([0-9a-f]{{64}})\.arrow|{_LETTERS}")
 _CHECKSUM: Final = "Checksum"
 _FILE: Final = re.compile(r"(?:parts|segments)/([0-9a-f]{64})\.(?:arrow|segment)")
 _JOURNAL: Final = "journal/"
+_SCRATCH: Final = "scratch"  # in the cache folder
 CACHE: Final = "ROAMCAST_CACHE"
 """The environment variable with which a worker overrides the cache folder."""
 _UNUSED_S: Final = 3600.0  # a file that was not used for so long may leave the cache
@@ -93,6 +95,18 @@ class StateFetcher(NamedTuple):
                     raise StorageError(f"the driver cannot store a file: {content}", where=name)
                 if response.status != HTTPStatus.CREATED:
                     raise UnavailableError(f"the driver refused a file: {response.status}", where=name)
+
+    @contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """A folder on this host for files on their way to the driver. What killed tasks leave is removed some time."""
+        parent = self.folder / _SCRATCH
+        with storage_errors(parent):
+            parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            folder = Path(tempfile.mkdtemp(dir=parent))
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
     def journal(self) -> RecordReader:
         """The driver's journals."""
@@ -180,7 +194,7 @@ def _sweep(cache: Path) -> None:
         for path in cache.glob("*/*"):
             try:
                 if path.stat().st_mtime < before:
-                    path.unlink()
+                    shutil.rmtree(path) if path.parent.name == _SCRATCH else path.unlink()
             except FileNotFoundError:  # another process was faster
                 continue
 
@@ -212,6 +226,7 @@ def serve_state(
 
 class _StateServer(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 128  # tasks connect at the same time; one that is dropped tries again after a second
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Ignore clients that disconnect mid-response; log other errors."""
@@ -246,14 +261,17 @@ class _StateHandler(BaseHTTPRequestHandler):
 
     def do_PUT(self) -> None:
         name, checksum = unquote(self.path.removeprefix("/")), self.headers.get(_CHECKSUM, "")
-        if not self._is_authorized() or not (target := self._target(name, checksum)):
+        size = self.headers.get("Content-Length", "")
+        if not self._is_authorized() or not size.isdecimal() or not (target := self._target(name, checksum)):
             self.close_connection = True  # the body is not read
             self._refuse(HTTPStatus.FORBIDDEN)
             return
+        body = self._read_body(int(size))
         try:
-            received = self._receive(target, int(self.headers["Content-Length"]), checksum)
+            received = _receive(body, target, checksum)
         except StorageError as error:
-            self.close_connection = True
+            for _ in body:  # a client that is still sending would not see the response
+                pass
             self._send_content(str(error).encode(), HTTPStatus.INSUFFICIENT_STORAGE)
             return
         self._send_content(b"", HTTPStatus.CREATED if received else HTTPStatus.BAD_REQUEST)
@@ -271,27 +289,11 @@ class _StateHandler(BaseHTTPRequestHandler):
             return self._folder / name
         return None if self._outbox is None else self._outbox / name.removeprefix("outbox/")
 
-    def _receive(self, target: Path, size: int, checksum: str) -> bool:
-        """Store a file durably; False if it did not arrive as it was sent."""
-        make_folder(target.parent)
-        digest = hashlib.sha256()
-        with storage_errors(target):
-            descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix="put-")
-            try:
-                with os.fdopen(descriptor, "wb") as sink:
-                    while size and (chunk := self.rfile.read(min(size, _CHUNK))):
-                        digest.update(chunk)
-                        sink.write(chunk)
-                        size -= len(chunk)
-                    sink.flush()
-                    os.fsync(sink.fileno())
-                if digest.hexdigest() != checksum:
-                    return False
-                Path(temporary).rename(target)
-                sync_folder(target.parent)
-                return True
-            finally:
-                Path(temporary).unlink(missing_ok=True)
+    def _read_body(self, size: int) -> Iterator[bytes]:
+        """Ends early if the client does."""
+        while size and (chunk := self.rfile.read(min(size, _CHUNK))):
+            size -= len(chunk)
+            yield chunk
 
     def _send_content(self, content: bytes | None, status: HTTPStatus = HTTPStatus.OK) -> None:
         if content is None:
@@ -323,3 +325,32 @@ class _StateHandler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: object) -> None:
         """Log nothing: the executor reports what fails."""
+
+
+def _receive(body: Iterable[bytes], target: Path, checksum: str) -> bool:
+    """Store a file durably; False if it did not arrive as it was sent. Raises StorageError.
+
+    Until it is whole, it has another name that begins with that of the file: so it is removed with the files of other
+    attempts.
+    """
+    make_folder(target.parent)
+    digest = hashlib.sha256()
+    with storage_errors(target):
+        descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f"{target.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as sink:
+            for chunk in body:
+                digest.update(chunk)
+                with storage_errors(target):
+                    sink.write(chunk)
+            with storage_errors(target):
+                sink.flush()
+                os.fsync(sink.fileno())
+        if digest.hexdigest() != checksum:
+            return False
+        with storage_errors(target):
+            Path(temporary).rename(target)
+            sync_folder(target.parent)
+        return True
+    finally:
+        Path(temporary).unlink(missing_ok=True)

@@ -29,7 +29,7 @@ __all__ = ["MatchContext", "OpenContext"]
 class MatchContext(NamedTuple):
     """The files that the events of a batch are matched with. It is the same in the driver and in tasks.
 
-    `initial_sources` are pairs (home, source) of which the driver needs every event, not only the newest. Tasks on
+    `initial_sources` are pairs (home, source) whose events are all needed as JSON, not only the newest. Tasks on
     other hosts use the `fetcher`. A partitioned index is in `sharded`; `for_routing` and `for_shard` give the
     contexts of its tasks, with what these need of the `partitioning`. With `units`, shards do not search an index but
     compare one by one, in about this many units (see `match.partitioners.one_by_one`).

@@ -18,9 +18,8 @@ from roamcast.node.http.schemas.events import (
     PublishedOut,
     SourceNumbersOut,
 )
-from roamcast.node.intake import IntakeResult
+from roamcast.node.intake import IntakeResult, positions_of
 from roamcast.node.peers.remote_sources import RemoteSource
-from roamcast.node.position_intake import positions_of
 from roamcast.node.publish_rights import PublishRights
 from roamcast.node.schemas import NumbersIn
 from roamcast.node.waiting import await_to_the_end

@@ -12,7 +12,7 @@ from roamcast.errors import InputError, PermissionDeniedError, RoamcastError
 from roamcast.model import Position
 from roamcast.node.clock import check_time
 from roamcast.node.columns.rows import positions_of_models
-from roamcast.node.position_intake import positions_of
+from roamcast.node.intake import positions_of
 from roamcast.node.publish_rights import PublishRights
 from roamcast.node.schemas import PositionIn
 from roamcast.space import GEOGRAPHIC

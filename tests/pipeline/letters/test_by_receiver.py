@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from profiles import thorough
 
-from roamcast.pipeline.letters.throttle import Throttle
+from roamcast.pipeline.letters.by_receiver import Throttle
 from roamcast.pipeline.schemas import LAST_SENT, PENDING_SCHEMA
 from roamcast.pipeline.state.lookups import TableLookup
 from roamcast.pipeline.state.parts import PartFolder

@@ -13,8 +13,8 @@ from registries import apply, entity
 
 from roamcast.errors import InputError, NotFoundError, StorageError
 from roamcast.lab.models.registry import MemoryRegistry
+from roamcast.node.intake import SequenceNumbers
 from roamcast.node.schemas import HIGHEST_SEQ
-from roamcast.node.sequences import SequenceNumbers
 
 SOURCES = ["a", "b", "c"]
 rows = st.lists(st.tuples(st.sampled_from(SOURCES), st.just(0) | st.integers(1, 40)), min_size=1, max_size=12)
