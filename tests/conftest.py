@@ -54,6 +54,7 @@ _GROUPS = {
         "tests/e2e/test_conference.py", "tests/e2e/test_federation.py",
         "tests/e2e/test_relief.py", "tests/e2e/test_walk.py", "tests/docs/test_readme.py",
         "tests/lab/bench/federation/test_bench.py", "tests/lab/bench/match/test_bench.py",
+        "tests/lab/bench/saturation/test_cluster.py",
         "tests/lab/experiments/test_replications.py", "tests/lab/test_batches.py",
     ),
     "postgresql": ("tests/store/", "tests/pipeline/query/test_takeover.py"),

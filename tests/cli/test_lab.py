@@ -13,6 +13,8 @@ from roamcast.errors import InputError
     ("options", "message"),
     [
         (["--saturate", "--growth"], "several things to measure"),
+        (["--growth", "--workers", "1"], "several things to measure"),
+        (["--workers", "1,none"], "--workers"),
         (["--peers", "all"], "add --saturate"),
         (["--saturate", "--peers", "percolator,solr"], "unknown peer 'solr'.*spark-sql, percolator, tile38"),
         (["--saturate", "--subscriptions", "10,x"], "--subscriptions"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from roamcast.deliver.context import OfficeLimits
@@ -79,6 +79,14 @@ def one_by_one(office: Office, pull: MailboxPull, now: int) -> str:
 @given(
     rounds=st.lists(st.tuples(some_letters, some_pulls, st.integers(0, 9)), max_size=4),
     limits=st.sampled_from([OfficeLimits(), OfficeLimits(mailbox_letters=3, held_letters=2)]),
+)
+@example(  # a refused acknowledgement makes no room
+    [
+        ([Letter(BOB, "q", 2, "{}"), Letter(BOB, "q", 5, "{}"), Letter(BOB, "p", 2, "{}")], [], 1),
+        ([Letter(BOB, "p", 1, "{}")], [MailboxPull(BOB, 2, 3)], 3),
+        ([], [MailboxPull(BOB, 2, 3)], 3),
+    ],
+    OfficeLimits(mailbox_letters=3, held_letters=2),
 )
 def test_mailboxes_pulled_together_behave_as_if_pulled_one_by_one(
     rounds: list[tuple[list[Letter], list[MailboxPull], int]], limits: OfficeLimits

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import signal
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import orjson
 import pytest
 from batches import PureStream, placed
-from clusters import StandaloneCluster, standalone
 from worlds import event, journal, letters, removal, subscription, town
 
 from roamcast.journal.records import Record
 from roamcast.lab.bench.processes import pipeline, until
+from roamcast.lab.bench.standalone import StandaloneCluster, standalone
 from roamcast.pipeline.state.manifests import StateFolder
 
 pytestmark = pytest.mark.e2e
@@ -113,6 +115,40 @@ def test_categories_are_merged_and_moved_while_processes_die(
     assert manifest.index.sharded is not None
     values = manifest.index.sharded.partitioning.values
     assert min(values["merges"], values["moved"], values["balanced"]) > 0
+
+
+@pytest.mark.timeout(1_200)
+def test_tasks_that_run_twice_make_each_letter_once(
+    cluster: StandaloneCluster,
+    expected: list[tuple[str, int, str, str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Workers pause in turn, so Spark starts their tasks again elsewhere; then both attempts end."""
+    settings, log = tmp_path / "settings", tmp_path / "log"
+    for folder in (settings, log):
+        folder.mkdir()
+    options = {
+        "speculation": "true", "speculation.interval": "20ms", "speculation.quantile": "0.1",
+        "speculation.multiplier": "1.1", "eventLog.enabled": "true", "eventLog.dir": log.as_uri(),
+        "eventLog.rolling.enabled": "false",
+    }  # fmt: skip
+    lines = [f"spark.{name} {value}\n" for name, value in options.items()]
+    (settings / "spark-defaults.conf").write_text("".join(lines))
+    monkeypatch.setenv("SPARK_CONF_DIR", str(settings))
+    data = tmp_path / "data"
+    journal(data, *RECORDS)
+    arguments = ("--master", cluster.master, "--plan", "partitioned", "--workers", "3", "--records", "20")
+    with pipeline(data, *arguments):
+        until(lambda: bool(letters(data)), 240, "the first letters")
+        for worker in WORKERS * 3:
+            cluster.signal(worker, signal.SIGSTOP)
+            time.sleep(2.0)
+            cluster.signal(worker, signal.SIGCONT)
+            time.sleep(1.0)
+        until(lambda: len(letters(data)) >= len(expected), 240, "all letters")
+        assert sorted(letters(data)) == expected
+    assert any('"Speculative":true' in path.read_text() for path in log.iterdir())
 
 
 def wait_for_batch(data: Path, batch: int) -> None:

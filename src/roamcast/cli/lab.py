@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,10 +30,10 @@ def pipeline(
         bool, typer.Option("--saturate", help="Measure the highest rate instead, without growing lag.")
     ] = False,
     subscriptions: Annotated[
-        str, typer.Option(help="With --saturate: numbers of subscriptions, separated by commas.")
+        str, typer.Option(help="With --saturate or --workers: numbers of subscriptions, separated by commas.")
     ] = "1000,100000,1000000",
     letters: Annotated[
-        str, typer.Option(help="With --saturate: letters that an event makes, separated by commas.")
+        str, typer.Option(help="With --saturate or --workers: letters that an event makes, separated by commas.")
     ] = "0.1,1,10",
     body: Annotated[str, typer.Option(help="With --saturate: 'json' (500 events) or 'arrow' (5,000).")] = "json",
     warm_up: Annotated[float, typer.Option(min=0, help="With --saturate: seconds before the measurement.")] = 15.0,
@@ -48,39 +49,49 @@ def pipeline(
     ] = False,
     receivers: Annotated[int, typer.Option(min=1, help="With --growth or --one-event: receivers.")] = 1_000_000,
     sources: Annotated[int, typer.Option(min=1, help="With --growth: sources.")] = 1_000_000,
+    workers: Annotated[
+        str | None, typer.Option(help="Compare these numbers of workers of a Spark cluster instead, such as '1,2'.")
+    ] = None,
     out: OutFile = None,
     as_json: Json = False,
 ) -> None:
     """Latency from publishing an event to reading its letter, with a real node and pipeline.
 
-    Or the highest rate (--saturate), the memory of the driver (--growth), or one event for many (--one-event). Exit
-    code 1 if letters or matches are wrong.
+    Or the highest rate (--saturate), the memory of the driver (--growth), one event for many (--one-event), or the
+    letters of a cluster (--workers). Exit code 1 if letters or matches are wrong.
 
     Example: roamcast bench pipeline --rate 1000 --out pipeline.json
 
     Example: roamcast bench pipeline --saturate --subscriptions 100000 --letters 0.3 --seconds 120 --peers all
 
     Example: roamcast bench pipeline --one-event --receivers 1000000
+
+    Example: roamcast bench pipeline --workers 1,2 --subscriptions 100000 --letters 0.3,10
     """
     require("node", "pipeline", "lab")
-    if sum([saturate, growth, one_event]) > 1:
-        raise InputError("several things to measure", hint="use one of --saturate, --growth and --one-event")
+    if sum([saturate, growth, one_event, workers is not None]) > 1:
+        raise InputError("several things to measure", hint="use one of --saturate, --growth, --one-event and --workers")
     if peers is not None and not saturate:
         raise InputError("peers are compared at the highest rate only", where="--peers", hint="add --saturate")
-    if not (saturate or growth or one_event):
+    if not (saturate or growth or one_event or workers):
         from roamcast.lab.bench.pipeline import bench_pipeline
 
         _report(bench_pipeline(rate or [1_000], seconds, print_line), out, as_json=as_json)
         return
-    if saturate:
+    counts = _parse_sizes(subscriptions, "--subscriptions")
+    shares = [_parse_letters(each) for each in letters.split(",")]
+    if workers:
+        from roamcast.lab.bench.saturation.cluster import bench_cluster
+
+        several = list(product(counts, shares))
+        figures = bench_cluster(_parse_sizes(workers, "--workers"), several, print_line)
+    elif saturate:
         from roamcast.lab.bench.saturation.bench import bench_saturation
         from roamcast.lab.bench.saturation.peers.run import parse_peers
         from roamcast.lab.bench.saturation.world import SaturationLoad, body_format
 
-        counts = _parse_sizes(subscriptions, "--subscriptions")
-        shares = [_parse_letters(each) for each in letters.split(",")]
         format, compared = body_format(body), [] if peers is None else parse_peers(peers)
-        loads = [SaturationLoad(count, share, seconds, warm_up, format) for count in counts for share in shares]
+        loads = [SaturationLoad(count, share, seconds, warm_up, format) for count, share in product(counts, shares)]
         figures = bench_saturation(loads, print_line, compared)
     else:
         from roamcast.lab.bench.saturation.growth import bench_growth, bench_one_event, growth_loads

@@ -145,7 +145,8 @@ class Office:
                 self._use_room((name,))
             case PullMany(pulls):
                 acknowledged = self._filing.acknowledge_many(input)
-                self._use_room([pull.name for pull in pulls if pull.through])
+                outcomes = zip(pulls, acknowledged, strict=True)
+                self._use_room([pull.name for pull, count in outcomes if pull.through and isinstance(count, int)])
                 self._filing.pull_many(input, acknowledged)
             case SendLetter():
                 self._posting.send(input)

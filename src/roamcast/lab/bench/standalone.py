@@ -1,9 +1,13 @@
-"""A Spark standalone cluster of real processes."""
+"""A Spark standalone cluster on this machine: a master, and workers with a core each.
+
+Each worker has an address of its own on the loopback interface, so that Spark takes them for different hosts.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,6 +26,8 @@ _SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 _DEPLOY = "org.apache.spark.deploy"
 _MASTER = r"spark://127\.0\.0\.1:\d+"
 
+__all__ = ["StandaloneCluster", "standalone"]
+
 
 @dataclass
 class Daemon:
@@ -33,10 +39,14 @@ class Daemon:
 
 @dataclass
 class StandaloneCluster:
-    """Workers see the folder `hidden` as empty, if the system allows it."""
+    """Workers see the folder `hidden` as empty, if the system allows it.
+
+    If they are `pinned`, the first worker computes on the first core of this machine, the next one on the next.
+    """
 
     folder: Path
     hidden: Path
+    pinned: bool = False
     daemons: dict[str, Daemon] = field(default_factory=dict)
     master: str = ""
 
@@ -44,19 +54,26 @@ class StandaloneCluster:
         log = self._daemon("master", [f"{_DEPLOY}.master.Master", "--host", "127.0.0.1", "--port", "0"]).log
         until(lambda: bool(_found(_MASTER, log)), 180, "the master")
         self.master = _found(_MASTER, log)
-        started = [self._worker(name) for name in workers]
+        started = [self._worker(number, name) for number, name in enumerate(workers)]
         until(lambda: all(_found("Successfully registered", worker.log) for worker in started), 180, "the workers")
 
-    def _worker(self, name: str) -> Daemon:
-        command = [f"{_DEPLOY}.worker.Worker", "--host", "127.0.0.1", "--cores", "1", "--memory", "1g"]
-        return self._daemon(name, [*command, "--work-dir", str(self.folder / name), self.master], hide=True)
+    def _worker(self, number: int, name: str) -> Daemon:
+        command = [f"{_DEPLOY}.worker.Worker", "--host", f"127.0.0.{number + 2}", "--cores", "1", "--memory", "1g"]
+        daemon = self._daemon(name, [*command, "--work-dir", str(self.folder / name), self.master], hide=True)
+        if self.pinned:
+            cores = sorted(os.sched_getaffinity(0))
+            os.sched_setaffinity(daemon.process.pid, {cores[number % len(cores)]})  # before it has other threads
+        return daemon
 
     def kill(self, name: str) -> None:
         """Kill a daemon and its executors with SIGKILL."""
-        daemon = self.daemons.pop(name)
+        self.signal(name, signal.SIGKILL)
+        self.daemons.pop(name).process.wait(30)
+
+    def signal(self, name: str, number: signal.Signals) -> None:
+        """Send a signal to a daemon and its executors."""
         with suppress(ProcessLookupError):
-            os.killpg(daemon.process.pid, signal.SIGKILL)
-        daemon.process.wait(30)
+            os.killpg(self.daemons[name].process.pid, number)
 
     def has_fetched(self, name: str) -> bool:
         """Whether the cache of a worker has files of the state."""
@@ -89,17 +106,22 @@ class StandaloneCluster:
             ]
         log = self.folder / f"{name}.log"
         with log.open("wb") as sink:
-            process = subprocess.Popen(whole, stdout=sink, stderr=sink, env=environment, start_new_session=True)
+            process = subprocess.Popen(  # noqa: S603 - our own command
+                whole, stdout=sink, stderr=sink, env=environment, start_new_session=True
+            )
         daemon = Daemon(process, log)
         self.daemons[name] = daemon
         return daemon
 
 
 @contextmanager
-def standalone(folder: Path, workers: Sequence[str], *, hidden: Path) -> Iterator[StandaloneCluster]:
+def standalone(
+    folder: Path, workers: Sequence[str], *, hidden: Path, pinned: bool = False
+) -> Iterator[StandaloneCluster]:
+    """Run a cluster until the end of the block."""
     folder.mkdir(parents=True)
     hidden.mkdir(parents=True, exist_ok=True)
-    cluster = StandaloneCluster(folder, hidden)
+    cluster = StandaloneCluster(folder, hidden, pinned)
     try:
         cluster.start(workers)
         yield cluster
@@ -110,10 +132,10 @@ def standalone(folder: Path, workers: Sequence[str], *, hidden: Path) -> Iterato
 
 def _can_hide() -> bool:
     """Whether this system allows private mounts."""
-    tried = subprocess.run(
-        ["unshare", "--mount", "sh", "-c", "mount -t tmpfs none /mnt"], capture_output=True, check=False
-    )
-    return tried.returncode == 0
+    if shutil.which("unshare") is None:
+        return False
+    command = ["unshare", "--mount", "sh", "-c", "mount -t tmpfs none /mnt"]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0  # noqa: S603 - our own command
 
 
 def _found(pattern: str, log: Path) -> str:
