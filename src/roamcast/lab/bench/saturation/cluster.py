@@ -37,9 +37,9 @@ Say: TypeAlias = Callable[[str], None]
 _NODE: Final = "local"
 _RECEIVERS: Final = 1_000
 _SOURCES: Final = 100
-_BATCH: Final = 50_000  # records
-_BATCHES: Final = 12  # with events
-_WARM_UP: Final = 3  # batches that are not measured: processes start in them
+_BATCH: Final = 200_000  # records
+_BATCHES: Final = 16  # with events
+_WARM_UP: Final = 6  # batches that are not measured: processes start in them
 _TIMEOUT_S: Final = 1_200.0
 _POLL_S: Final = 0.02
 
