@@ -131,7 +131,7 @@ def test_tasks_that_run_twice_make_each_letter_once(
     options = {
         "speculation": "true", "speculation.interval": "20ms", "speculation.quantile": "0.1",
         "speculation.multiplier": "1.1", "eventLog.enabled": "true", "eventLog.dir": log.as_uri(),
-        "eventLog.rolling.enabled": "false",
+        "eventLog.rolling.enabled": "false", "eventLog.compress": "false",
     }  # fmt: skip
     lines = [f"spark.{name} {value}\n" for name, value in options.items()]
     (settings / "spark-defaults.conf").write_text("".join(lines))
