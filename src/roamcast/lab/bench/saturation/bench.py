@@ -52,6 +52,7 @@ def bench_saturation(loads: Sequence[SaturationLoad], say: Say, peers: Sequence[
         batches = event_batches(world, load)
         say(f"{load.subscriptions:,} subscriptions, {load.letters:g} letters an event, {load.body}: starting")
         rows.append({**what, "system": "roamcast", **_run(load, world, batches, say)})
+        say(f"roamcast: {rows[-1]['events_per_s']} events/s, {rows[-1]['matches_per_s']} letters/s")
         for peer in peers:
             say(f"{peer.name}: starting")
             rows.append({**what, "system": peer.name, **measure_peer(peer, load, world, batches)})

@@ -6,6 +6,7 @@ joined by cell; then come the exact box and the terms. Files of events arrive wh
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import time
 from collections.abc import Mapping
@@ -18,7 +19,6 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
@@ -130,10 +130,12 @@ def _figures(load: PeerLoad, cells: Any, feed: _Feed, begun: float) -> dict[str,
     (first_at, first), (last_at, last) = finished[0], finished[-1]
     pairs = ds.dataset(load.folder / "matches", format="parquet").to_table(["event", "subscription"])
     tally = Tally(last, pairs.num_rows)
-    for copy in range(feed.written):
-        mine = pairs.filter(pc.equal(pc.divide(pairs["event"], len(cells)), copy))
-        rows = mine["event"].to_numpy() - copy * len(cells)
-        tally.wrong += load.world.wrong_matches(cells, rows, mine["subscription"].to_numpy())
+    pairs = pairs.sort_by("event")
+    events, subscriptions = (pairs[name].to_numpy() for name in ("event", "subscription"))
+    bounds = np.searchsorted(events, np.arange(feed.written + 1) * len(cells))
+    for copy, (start, end) in enumerate(itertools.pairwise(bounds)):
+        rows = events[start:end] - copy * len(cells)
+        tally.wrong += load.world.wrong_matches(cells, rows, subscriptions[start:end])
     before = round(pairs.num_rows * first / last)  # all files make as many matches
     return tally.since(Tally(first, before), last_at - first_at)
 
