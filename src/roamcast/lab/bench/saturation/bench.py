@@ -71,7 +71,7 @@ def _run(load: SaturationLoad, world: World, batches: Sequence[EventBatch], say:
             setup_s = time.perf_counter() - begun
             bodies = [Body.of(batch, world, load.body) for batch in batches]
             say(f"{load.warm_up_s:.0f} s of warm-up, then {load.seconds:.0f} s measured")
-            progress = Progress(world.copies, bodies={source: {} for source in sources})
+            progress = Progress(world.copies, len(bodies[0].cells), bodies={source: {} for source in sources})
             memory = MemorySampler({"node": node.pid, "load": os.getpid()}, spark=running.pid)
             with (
                 memory.running(),

@@ -50,6 +50,7 @@ class Progress:
     """What was published and read so far. The lock guards all of it."""
 
     copies: int
+    events_per_body: int
     lock: threading.Condition = field(default_factory=threading.Condition)
     bodies: dict[str, dict[int, tuple[Body, float]]] = field(default_factory=dict)
     published: int = 0
@@ -183,13 +184,9 @@ class _Checker:
         """The body with this event, when it was sent, and the row of the event. All bodies have the same size."""
         end = time.perf_counter() + 10.0
         while time.perf_counter() < end:  # its response may still be on its way to the other thread
-            for first in (seq - (seq - 1) % self._size(bodies), seq):
-                if first in bodies:
-                    body, begun = bodies[first]
-                    return body, begun, seq - first
+            first = seq - (seq - 1) % self._progress.events_per_body
+            if first in bodies:
+                body, begun = bodies[first]
+                return body, begun, seq - first
             time.sleep(0.001)
         raise ValueError(f"nobody published event {seq}")
-
-    @staticmethod
-    def _size(bodies: dict[int, tuple[Body, float]]) -> int:
-        return len(next(iter(bodies.values()))[0].cells) if bodies else 1
