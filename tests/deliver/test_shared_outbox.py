@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from storages import storage_at
 
 from roamcast.deliver.outbox import LETTERS_SCHEMA, Outbox, PipelineStatus
 from roamcast.deliver.shared_outbox import OutboxCopy, SharedOutbox
 from roamcast.errors import CorruptionError, StorageError
-from roamcast.storage.location import open_storage
 from roamcast.storage.port import Storage
 
 OFFICES = ("local", "other", "local@link", "loc")
@@ -28,7 +28,9 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
 
 
 def checked(place: str) -> Storage:
-    storage = open_storage(place)
+    if "://" not in place:
+        Path(place).mkdir()
+    storage = storage_at(place)
     storage.check()
     return storage
 

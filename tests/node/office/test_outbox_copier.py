@@ -9,18 +9,17 @@ import orjson
 import pyarrow as pa
 import pytest
 from nodes import in_process_node, letter_body, problems, until
+from storages import new_folder
 
 from roamcast.deliver.outbox import LETTERS_SCHEMA, PipelineStatus
 from roamcast.deliver.shared_outbox import SharedOutbox
 from roamcast.errors import InputError
-from roamcast.storage.location import open_storage
 
 
 def test_letters_come_from_storage(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """While it does not respond, the node says so and accepts everything else; then it goes on."""
     place = tmp_path / "storage"
-    storage = open_storage(str(place))
-    storage.check()
+    storage = new_folder(place)
     outbox = SharedOutbox(storage, tmp_path / "pipeline")
 
     def put(number: int) -> None:

@@ -16,12 +16,12 @@ import pyarrow as pa
 import pytest
 import shared_driver
 from s3 import NotAvailableError, S3Server, s3_server
+from storages import new_folder
 
 from roamcast.errors import ConflictError, CorruptionError, StorageError, UnavailableError
 from roamcast.pipeline.query.identity import PipelineFolder, open_pipeline
 from roamcast.pipeline.schemas import RECEIVERS, SUBSCRIPTIONS
 from roamcast.pipeline.state.manifests import BEFORE_FIRST, shard_name
-from roamcast.storage.folder import FolderStorage
 from roamcast.storage.location import open_storage
 from roamcast.storage.port import Storage
 
@@ -29,12 +29,6 @@ from roamcast.storage.port import Storage
 @pytest.fixture
 def storage(tmp_path: Path) -> Storage:
     return new_folder(tmp_path / "storage")
-
-
-def new_folder(folder: Path) -> FolderStorage:
-    storage = FolderStorage(folder)
-    storage.check()
-    return storage
 
 
 def opened(data: Path, storage: Storage | None, *, new: bool = False) -> PipelineFolder:
@@ -146,7 +140,7 @@ def test_an_empty_storage_is_no_new_one(tmp_path: Path, storage: Storage) -> Non
     shutil.rmtree(tmp_path / "storage")
     with pytest.raises(StorageError, match="is it mounted"):
         opened(tmp_path / "one", storage)
-    storage.check()
+    (tmp_path / "storage").mkdir()
     with pytest.raises(ConflictError, match="no pipeline on the storage any more"):
         opened(tmp_path / "one", storage)
     assert opened(tmp_path / "one", storage, new=True).id != first.id
@@ -303,6 +297,7 @@ def test_two_drivers_at_once_make_one_history(tmp_path: Path, kind: str, request
     """One is stopped anywhere, overtaken and continued: no batch has two plans or two states before it."""
     if kind == "s3":
         request.getfixturevalue("server")
+    (tmp_path / "storage").mkdir()
     place = {"folder": str(tmp_path / "storage"), "s3": "s3://bucket/drivers"}[kind]
     chance = random.Random(20)
     older = Driver(tmp_path / "host-0", place)
@@ -330,9 +325,9 @@ def test_two_drivers_at_once_make_one_history(tmp_path: Path, kind: str, request
 PLACES = {  # where a driver stands still, before the nth call of a method
     "plan": ("roamcast.pipeline.query.shared_pipeline", "SharedPipeline.put_checkpoint", "4"),
     "upload": ("roamcast.pipeline.state.shared_state", "SharedState.publish", "5"),
-    "commit": ("roamcast.storage.folder", "FolderStorage.create", "10"),
+    "commit": ("roamcast.storage.folder", "FolderStorage.create", "12"),
     "sweep": ("roamcast.pipeline.state.shared_state", "SharedState._sweep", "5"),
-    "deletion": ("roamcast.storage.folder", "FolderStorage.delete", "8"),
+    "deletion": ("roamcast.storage.folder", "FolderStorage.delete", "9"),
 }
 
 
@@ -340,6 +335,7 @@ PLACES = {  # where a driver stands still, before the nth call of a method
 @pytest.mark.parametrize("place", PLACES)
 def test_a_driver_that_stood_still_anywhere_changes_nothing(tmp_path: Path, place: str, batches: int) -> None:
     """However many batches its successor has done meanwhile, and if that one starts again then."""
+    (tmp_path / "storage").mkdir()
     storage = str(tmp_path / "storage")
     older = Driver(tmp_path / "one", storage, *PLACES[place])
     older.wait_until_stopped()
@@ -359,6 +355,7 @@ def test_a_driver_that_stood_still_anywhere_changes_nothing(tmp_path: Path, plac
 @pytest.mark.parametrize("place", PLACES)
 def test_a_batch_whose_letters_are_visible_keeps_its_plan(tmp_path: Path, place: str) -> None:
     """Its driver is killed before it commits the batch, and the one before it has gone on meanwhile."""
+    (tmp_path / "storage").mkdir()
     storage = str(tmp_path / "storage")
     older = Driver(tmp_path / "one", storage, *PLACES[place])
     older.wait_until_stopped()

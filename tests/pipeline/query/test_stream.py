@@ -17,6 +17,7 @@ from controls import condition
 from nodes import until
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
+from storages import new_folder
 from worlds import NOON, event, journal, letters, removal, run, subscription
 
 from roamcast.deliver.outbox import LetterFiles, Outbox, PipelineStatus
@@ -31,7 +32,6 @@ from roamcast.pipeline.query.stream import PipelineLimits, PipelineQuery
 from roamcast.pipeline.state.manifests import Manifest, StateFolder
 from roamcast.places import Places
 from roamcast.space import GEOGRAPHIC
-from roamcast.storage.folder import FolderStorage
 
 pytestmark = pytest.mark.spark
 
@@ -373,8 +373,7 @@ def test_a_batch_waits_for_the_disk_of_its_tasks(
 def test_a_batch_waits_for_shared_storage(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is repeated until the storage works again. Then the letters are there, and the state for another host."""
     place, elsewhere = tmp_path / "storage", tmp_path / "elsewhere"
-    storage = FolderStorage(place)
-    storage.check()
+    storage = new_folder(place)
     warnings: list[str] = []
 
     class Mount(logging.Handler):
