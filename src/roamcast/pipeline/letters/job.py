@@ -19,7 +19,8 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
 
-from roamcast.deliver.outbox import LetterFile, LetterFiles, letter_path
+from roamcast.deliver.batch_records import LetterFile
+from roamcast.deliver.outbox import LetterFiles, letter_path
 from roamcast.errors import StorageError
 from roamcast.journal.port import RecordReader
 from roamcast.pipeline.letters.by_receiver import LetterSink, make_letters
