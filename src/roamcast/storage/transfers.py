@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def transfer_all(transfer: Callable[[T], object], items: Iterable[T]) -> None:
-    """Call `transfer` with each item, several at once. Raises the error of the first that fails, when all are done."""
+    """Call `transfer` with each item, several at once. If one fails, no more are begun; raises its error."""
     items = list(items)
     if len(items) == 1:
         transfer(items[0])

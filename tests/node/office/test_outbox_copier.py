@@ -46,6 +46,7 @@ def test_letters_come_from_storage(tmp_path: Path, caplog: pytest.LogCaptureFixt
         until(lambda: len(anna.pull()) == 2, "the second letter")
         until(lambda: not problems(node), "the node to be well")
         until(lambda: not storage.files("outbox/local"), "the batches to be deleted")
+    assert [path.name for path in (tmp_path / "node" / "outbox").glob("*.json")] == ["status-local.json"]
 
 
 def test_a_bad_storage_keeps_a_node_from_starting(tmp_path: Path) -> None:

@@ -261,7 +261,7 @@ def _check_unused(pipeline: PipelineFolder, data: Path) -> None:
     """Without an identity, only a new pipeline may start. One that a crash interrupted while it was created is new."""
     newest = pipeline.state.newest()
     was_used = _last_batch(pipeline.checkpoint / "offsets") >= 0 or (newest and newest.batch != BEFORE_FIRST)
-    if was_used or Outbox(data / "outbox").status_path.exists():
+    if was_used or any((data / "outbox").glob("status*.json")):  # of the pipeline, or of nodes that copied it
         raise ConflictError(
             "a pipeline has run here before, but its identity is missing", where=str(pipeline.folder), hint=NEW_HINT
         )
