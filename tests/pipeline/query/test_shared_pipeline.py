@@ -8,7 +8,8 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
@@ -17,11 +18,14 @@ import pytest
 import shared_driver
 from s3 import NotAvailableError, S3Server, s3_server
 from storages import new_folder
+from worlds import event, journal
 
 from roamcast.errors import ConflictError, CorruptionError, StorageError, UnavailableError
+from roamcast.journal.reader import open_journal
 from roamcast.pipeline.query.identity import PipelineFolder, open_pipeline
 from roamcast.pipeline.schemas import RECEIVERS, SUBSCRIPTIONS
-from roamcast.pipeline.state.manifests import BEFORE_FIRST, shard_name
+from roamcast.pipeline.state.manifests import BEFORE_FIRST, Manifest
+from roamcast.storage.folder import FolderStorage
 from roamcast.storage.location import open_storage
 from roamcast.storage.port import Storage
 
@@ -61,7 +65,7 @@ def chain(pipeline: PipelineFolder) -> str:
 
 
 def stored_files(storage: Storage, pipeline: PipelineFolder) -> set[str]:
-    return {file.name.rpartition("/")[2] for file in storage.files(f"pipeline/{pipeline.id}/files")}
+    return {file.name.rpartition("-")[2] for file in storage.files(f"pipeline/{pipeline.id}/files")}
 
 
 @pytest.mark.parametrize("batches", [0, 1, 2, 7])
@@ -125,6 +129,82 @@ def test_a_pipeline_moves_to_storage(tmp_path: Path, storage: Storage) -> None:
     run(elsewhere, storage, 1)
 
 
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def refuses_local(tmp_path: Path, storage: Storage, message: str) -> None:
+    """A start on host `one` with the storage fails, changes nothing there and overtakes nobody."""
+    kept = contents(tmp_path / "one")
+    claims = storage.files("pipeline/generations")
+    with pytest.raises(ConflictError, match=f"{message}.*move the pipeline folder away"):
+        opened(tmp_path / "one", storage)
+    kept.pop(Path("pipeline/lock"))
+    assert kept.items() <= contents(tmp_path / "one").items()
+    assert storage.files("pipeline/generations") == claims
+
+
+def test_a_local_pipeline_is_not_replaced_by_another(tmp_path: Path, storage: Storage) -> None:
+    """With --new it is moved away, and the one on the storage is taken over."""
+    other = opened(tmp_path / "two", storage)
+    record(other, -1)
+    shared_driver.plan(other, 0)
+    other.sync_checkpoint(0)
+    publish_row(other, 0, "theirs")
+    local = opened(tmp_path / "one", None)
+    run(local, new_folder(tmp_path / "letters"), 2)
+    refuses_local(tmp_path, storage, "another pipeline")
+    (tmp_path / "one" / "pipeline" / "state" / "1.json").unlink()
+    (tmp_path / "one" / "pipeline" / "state" / "0.json").unlink()
+    refuses_local(tmp_path, storage, "another pipeline")
+    assert subscriptions(opened(tmp_path / "one", storage, new=True)) == ["theirs"]
+    identity = orjson.loads((tmp_path / "one" / "pipeline" / "earlier-1" / "identity.json").read_bytes())
+    assert identity["pipeline"] == local.id
+
+
+def test_a_newer_local_state_is_not_replaced(tmp_path: Path, storage: Storage) -> None:
+    """An operator may have removed the mark of a working copy, and run the pipeline locally for a while."""
+    first = opened(tmp_path / "one", storage)
+    run(first, storage, 2)
+    (tmp_path / "one" / "pipeline" / "storage").unlink()
+    again = opened(tmp_path / "one", storage)  # nothing has changed yet
+    assert again.manifest == first.manifest
+    (tmp_path / "one" / "pipeline" / "storage").unlink()
+    run(opened(tmp_path / "one", None), storage, 2)
+    refuses_local(tmp_path, storage, "a newer state")
+
+
+def test_a_new_storage_gets_no_pipeline_for_a_journal_that_was_read(tmp_path: Path, storage: Storage) -> None:
+    """It may be the wrong one, or not mounted: the records that are gone had subscriptions. The same holds without."""
+    opened(tmp_path / "one", storage)
+    journal(tmp_path / "one", [event("cam", 1)], [event("cam", 2)])
+    shutil.rmtree(tmp_path / "one" / "pipeline")
+    open_journal(tmp_path / "one").delete_before("local", 2)
+    other = new_folder(tmp_path / "other")
+    for wrong in (other, None):
+        with pytest.raises(ConflictError, match=r"before offset 2.*pass that one as --storage"):
+            opened(tmp_path / "one", wrong)
+    assert other.files("pipeline") == []
+    opened(tmp_path / "one", storage)
+    opened(tmp_path / "two", other)
+
+
+def test_a_storage_that_is_not_mounted_any_more_is_not_written(tmp_path: Path, storage: Storage) -> None:
+    """A mount point is an empty folder then, and still there. Batches wait until it is back."""
+    first = opened(tmp_path / "one", storage)
+    run(first, storage, 1)
+    (tmp_path / "storage").rename(tmp_path / "unmounted")
+    (tmp_path / "storage").mkdir()
+    with pytest.raises(StorageError, match="mounted"):
+        first.check_generation()
+    with pytest.raises(StorageError, match="mounted"):
+        run(first, storage, 1)
+    assert storage.files("letters") == []
+    (tmp_path / "storage").rmdir()
+    (tmp_path / "unmounted").rename(tmp_path / "storage")
+    run(first, storage, 1)
+
+
 def test_a_working_copy_is_not_used_alone(tmp_path: Path, storage: Storage) -> None:
     """Nor with another storage: what is there may be newer."""
     opened(tmp_path / "one", storage)
@@ -158,27 +238,60 @@ def test_the_older_process_is_overtaken(tmp_path: Path, storage: Storage) -> Non
     run(second, storage, 1)
 
 
-def test_a_batch_that_an_overtaken_process_commits_is_committed(tmp_path: Path, storage: Storage) -> None:
-    """The newer process goes on after it; the older one cannot. Either state can be restored."""
+def publish_row(pipeline: PipelineFolder, batch: int, id: str = "late") -> Manifest:
+    """Commit a batch whose state has a subscription."""
+    row = {"node": "local", "since": 1, "id": id, "subscriber": "ann", "terms": []}
+    part = pipeline.state.parts.write(SUBSCRIPTIONS, pa.Table.from_pylist([row], SUBSCRIPTIONS.schema))
+    manifest = replace(pipeline.manifest, batch=batch, tables={**pipeline.manifest.tables, SUBSCRIPTIONS.name: (part,)})
+    pipeline.state.publish(manifest)
+    return manifest
+
+
+def subscriptions(pipeline: PipelineFolder) -> list[str]:
+    ids: list[str] = pipeline.state.read_table(pipeline.manifest, SUBSCRIPTIONS)["id"].to_pylist()
+    return ids
+
+
+def test_a_batch_that_an_overtaken_process_commits_is_taken_over(tmp_path: Path, storage: Storage) -> None:
+    """The newer process starts again and goes on after it: its own attempt may have found fewer records."""
     first = opened(tmp_path / "one", storage)
     run(first, storage, 2)
+    record(first, 1)
     shared_driver.plan(first, 2)
     first.sync_checkpoint(2)
     second = opened(tmp_path / "two", storage)
-    first.check_generation = lambda: None  # type: ignore[method-assign]  # it stood still after the last check
-    run(first, storage, 0)
-    manifest = first.manifest
-    part = first.state.parts.write(
-        RECEIVERS, pa.Table.from_pylist([{"office": "a", "receiver": "b", "last": 2}], RECEIVERS.schema)
-    )
-    tables = {shard_name(RECEIVERS, 0): (*manifest.parts(RECEIVERS), part)}
-    first.state.publish(type(manifest)(manifest.pipeline, 2, tables))
-    run(second, storage, 1)
-    assert opened(tmp_path / "three", storage).manifest.parts(RECEIVERS)[-1] == part
-    run(second_again := opened(tmp_path / "two", storage), storage, 1)
+    manifest = publish_row(first, 2)  # it stood still after the last check
+    with pytest.raises(UnavailableError, match="start it again"):
+        second.check_uncommitted(2)
+    with pytest.raises(UnavailableError, match="start it again"):
+        run(second, storage, 1)
+    again = opened(tmp_path / "two", storage)
+    assert again.manifest == manifest
+    run(again, storage, 1)
+    again.check_uncommitted(3)
     with pytest.raises(ConflictError):
-        first.state.publish(type(manifest)(manifest.pipeline, 3, tables))
-    assert opened(tmp_path / "three", storage).manifest == second_again.manifest
+        publish_row(first, 3)
+    assert opened(tmp_path / "three", storage).manifest == again.manifest
+
+
+class LostAnswers(FolderStorage):
+    """A storage that creates a manifest, and fails then."""
+
+    def create(self, name: str, content: bytes) -> bytes | None:
+        answer = super().create(name, content)
+        if "/state/2.json" in name and answer is None:
+            raise StorageError("no answer")
+        return answer
+
+
+def test_an_own_manifest_is_found_again(tmp_path: Path, storage: Storage) -> None:
+    """If the storage did not answer when it was created, and the batch is repeated."""
+    first = opened(tmp_path / "one", LostAnswers(tmp_path / "storage"))
+    run(first, storage, 2)
+    with pytest.raises(StorageError):
+        run(first, storage, 1)
+    run(first, storage, 3)
+    assert opened(tmp_path / "two", storage).manifest == first.manifest
 
 
 def test_a_batch_has_one_plan(tmp_path: Path, storage: Storage) -> None:
@@ -215,6 +328,145 @@ def test_files_that_only_old_manifests_name_are_deleted(tmp_path: Path, storage:
     assert len([name for name in names if "/checkpoint/" in name]) == 2
 
 
+def test_batches_leave_no_folders(tmp_path: Path, storage: Storage) -> None:
+    """Of a storage that is a folder: nobody would delete them."""
+
+    def folders() -> int:
+        return sum(path.is_dir() for path in (tmp_path / "storage").rglob("*"))
+
+    first = opened(tmp_path / "one", storage)
+    run(first, storage, 3)
+    before = folders()
+    run(first, storage, 7)
+    assert folders() == before
+
+
+class Interrupted(FolderStorage):
+    """A folder in which another process does something just before a call."""
+
+    def __init__(self, folder: Path, calls: dict[str, Callable[[], None]]) -> None:
+        super().__init__(folder)
+        self._calls = calls
+
+    def get_file(self, name: str, path: Path) -> bool:
+        self._calls.pop("get_file", lambda: None)()
+        return super().get_file(name, path)
+
+    def create(self, name: str, content: bytes) -> bytes | None:
+        self._calls.pop("create", lambda: None)()
+        return super().create(name, content)
+
+
+def test_a_pipeline_that_goes_on_is_copied(tmp_path: Path, storage: Storage) -> None:
+    """It deletes files while another host copies them."""
+    first = opened(tmp_path / "one", storage)
+    run(first, storage, 3)
+    interrupted = Interrupted(tmp_path / "storage", {"get_file": lambda: run(first, storage, 4)})
+    second = opened(tmp_path / "two", interrupted)
+    assert second.manifest == first.manifest
+    assert second.manifest.batch == 6
+
+
+LOST = ("state", "files", "checkpoint")
+
+
+@pytest.mark.parametrize("loss", LOST)
+def test_who_cannot_start_overtakes_nobody(tmp_path: Path, storage: Storage, loss: str) -> None:
+    """The process that runs the pipeline has all that it needs, and goes on."""
+    first = opened(tmp_path / "one", storage)
+    run(first, storage, 3)
+    shutil.rmtree(tmp_path / "storage" / "pipeline" / first.id / loss)
+    with pytest.raises((CorruptionError, ConflictError)):
+        opened(tmp_path / "two", storage)
+    first.check_generation()
+
+
+def test_a_full_disk_overtakes_nobody(tmp_path: Path, storage: Storage) -> None:
+    """Nor does another error of the new host's disk."""
+    first = opened(tmp_path / "one", storage)
+    run(first, storage, 3)
+    (tmp_path / "two" / "pipeline" / "state").mkdir(parents=True)
+    (tmp_path / "two" / "pipeline" / "state" / "parts").write_text("not a folder")
+    with pytest.raises(StorageError):
+        opened(tmp_path / "two", storage)
+    first.check_generation()
+
+
+@pytest.mark.parametrize("moment", range(1, 6))
+def test_a_replaced_pipeline_commits_nothing_that_is_lost(tmp_path: Path, storage: Storage, moment: int) -> None:
+    """A process that stood still may go on while --new takes over: its batch is taken over, or refused."""
+    first = opened(tmp_path / "one", storage)
+    run(first, storage, 2)
+    shared_driver.plan(first, 2)
+    first.sync_checkpoint(2)
+    first.check_generation()
+    committed = []
+
+    def go_on() -> None:
+        try:
+            publish_row(first, 2)
+            committed.append("late")
+        except ConflictError:
+            pass
+
+    class Late(FolderStorage):
+        count = 0
+
+        def create(self, name: str, content: bytes) -> bytes | None:
+            self.count += 1
+            if self.count == moment:
+                go_on()
+            return super().create(name, content)
+
+    second = opened(tmp_path / "two", Late(tmp_path / "storage"), new=True)
+    if not committed:
+        go_on()
+    assert subscriptions(second) == committed
+    assert first.id != second.id
+
+
+def test_an_interrupted_replacement_is_repeated(tmp_path: Path, storage: Storage) -> None:
+    """Nobody can continue the pipeline any more, and nobody takes it for complete."""
+    first = opened(tmp_path / "one", storage)
+    run(first, storage, 1)
+    shared_driver.plan(first, 1)
+    first.sync_checkpoint(1)
+    publish_row(first, 1)
+
+    def crash() -> None:
+        raise KeyboardInterrupt
+
+    def crash_later() -> None:
+        calls["create"] = lambda: calls.update(create=crash)  # after the claim and the end
+
+    calls: dict[str, Callable[[], None]] = {"create": crash_later}
+    with pytest.raises(KeyboardInterrupt):
+        opened(tmp_path / "two", Interrupted(tmp_path / "storage", calls), new=True)
+    for host in ("one", "two", "three"):
+        with pytest.raises(ConflictError, match=r"interrupted.*--new again"):
+            opened(tmp_path / host, storage)
+    second = opened(tmp_path / "three", storage, new=True)
+    assert subscriptions(second) == ["late"]
+    assert opened(tmp_path / "two", storage).id == second.id
+
+
+@pytest.mark.parametrize("is_newest", [True, False])
+def test_new_takes_over_no_old_working_copy(tmp_path: Path, storage: Storage, is_newest: bool) -> None:
+    """If what is on the storage is damaged. Its later subscriptions are in the registries, but not in the journal."""
+    first = opened(tmp_path / "one", storage)
+    run(first, storage, 1)
+    shared_driver.plan(first, 1)
+    first.sync_checkpoint(1)
+    publish_row(first, 1, "early")
+    record(first, 1)
+    if not is_newest:
+        run(opened(tmp_path / "two", storage), storage, 2)
+    shutil.rmtree(tmp_path / "storage" / "pipeline" / first.id / "files")
+    third = opened(tmp_path / "one", storage, new=True)
+    assert subscriptions(third) == (["early"] if is_newest else [])
+    assert ("registries" in third.takeover_note) == (not is_newest)
+
+
 def test_new_replaces_the_pipeline_on_the_storage(tmp_path: Path, storage: Storage) -> None:
     """On any host; it takes over what the earlier one has."""
     first = opened(tmp_path / "one", storage)
@@ -232,10 +484,7 @@ def test_new_replaces_the_pipeline_on_the_storage(tmp_path: Path, storage: Stora
     assert opened(tmp_path / "one", storage).id == second.id
 
 
-LOSSES = ("state", "files", "checkpoint")
-
-
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("loss", LOST)
 def test_an_incomplete_storage_is_refused(tmp_path: Path, storage: Storage, loss: str) -> None:
     """With a hint. --new starts another pipeline there."""
     first = opened(tmp_path / "one", storage)
@@ -246,7 +495,7 @@ def test_an_incomplete_storage_is_refused(tmp_path: Path, storage: Storage, loss
     assert opened(tmp_path / "two", storage, new=True).id != first.id
 
 
-@pytest.mark.parametrize("folder", LOSSES)
+@pytest.mark.parametrize("folder", LOST)
 def test_damaged_files_are_refused(tmp_path: Path, storage: Storage, folder: str) -> None:
     """Everything there is verified, or read as JSON."""
     first = opened(tmp_path / "one", storage)
