@@ -1,67 +1,27 @@
-"""A pipeline on shared storage: continued on another host, and run by one process at a time."""
+"""A pipeline on shared storage: moved there, and continued on another host."""
 
 from __future__ import annotations
 
-import os
-import random
 import shutil
-import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import orjson
-import pyarrow as pa
 import pytest
 import shared_driver
-from s3 import NotAvailableError, S3Server, s3_server
+from shared_pipelines import chain, opened, publish_row, record, run, subscriptions
 from storages import new_folder
 from worlds import event, journal
 
-from roamcast.errors import ConflictError, CorruptionError, StorageError, UnavailableError
+from roamcast.errors import ConflictError, CorruptionError, StorageError
 from roamcast.journal.reader import open_journal
 from roamcast.pipeline.query.identity import PipelineFolder, open_pipeline
-from roamcast.pipeline.schemas import RECEIVERS, SUBSCRIPTIONS
-from roamcast.pipeline.state.manifests import BEFORE_FIRST, Manifest
-from roamcast.storage.folder import FolderStorage
-from roamcast.storage.location import open_storage
+from roamcast.pipeline.schemas import RECEIVERS
 from roamcast.storage.port import Storage
 
 
 @pytest.fixture
 def storage(tmp_path: Path) -> Storage:
     return new_folder(tmp_path / "storage")
-
-
-def opened(data: Path, storage: Storage | None, *, new: bool = False) -> PipelineFolder:
-    """Open, and give up the lock."""
-    pipeline = open_pipeline(data, new=new, storage=storage)
-    pipeline.close()
-    return pipeline
-
-
-def run(pipeline: PipelineFolder, storage: Storage, batches: int, *, last_is_recorded: bool = True) -> None:
-    """Run the next batches. Spark may not have recorded the last one as done; then it does so before the next."""
-    first = pipeline.manifest.batch + 1
-    for batch in range(first, first + batches):
-        record(pipeline, batch - 1)
-        shared_driver.run_batch(pipeline, storage, batch)
-    if last_is_recorded:
-        record(pipeline, pipeline.manifest.batch)
-
-
-def record(pipeline: PipelineFolder, batch: int) -> None:
-    if batch >= 0:
-        (pipeline.checkpoint / "commits").mkdir(exist_ok=True)
-        (pipeline.checkpoint / "commits" / str(batch)).write_text("v1\n{}")
-
-
-def chain(pipeline: PipelineFolder) -> str:
-    part = pipeline.manifest.parts(RECEIVERS)[-1]
-    text: str = pipeline.state.parts.read(RECEIVERS, part)["receiver"][0].as_py()
-    return text
 
 
 def stored_files(storage: Storage, pipeline: PipelineFolder) -> set[str]:
@@ -226,88 +186,6 @@ def test_an_empty_storage_is_no_new_one(tmp_path: Path, storage: Storage) -> Non
     assert opened(tmp_path / "one", storage, new=True).id != first.id
 
 
-def test_the_older_process_is_overtaken(tmp_path: Path, storage: Storage) -> None:
-    """It notices before letters become visible."""
-    first = opened(tmp_path / "one", storage)
-    run(first, storage, 1)
-    second = opened(tmp_path / "two", storage)
-    with pytest.raises(ConflictError, match="another process has started this pipeline"):
-        first.check_generation()
-    with pytest.raises(ConflictError, match="another process has started this pipeline"):
-        run(first, storage, 1)
-    run(second, storage, 1)
-
-
-def publish_row(pipeline: PipelineFolder, batch: int, id: str = "late") -> Manifest:
-    """Commit a batch whose state has a subscription."""
-    row = {"node": "local", "since": 1, "id": id, "subscriber": "ann", "terms": []}
-    part = pipeline.state.parts.write(SUBSCRIPTIONS, pa.Table.from_pylist([row], SUBSCRIPTIONS.schema))
-    manifest = replace(pipeline.manifest, batch=batch, tables={**pipeline.manifest.tables, SUBSCRIPTIONS.name: (part,)})
-    pipeline.state.publish(manifest)
-    return manifest
-
-
-def subscriptions(pipeline: PipelineFolder) -> list[str]:
-    ids: list[str] = pipeline.state.read_table(pipeline.manifest, SUBSCRIPTIONS)["id"].to_pylist()
-    return ids
-
-
-def test_a_batch_that_an_overtaken_process_commits_is_taken_over(tmp_path: Path, storage: Storage) -> None:
-    """The newer process starts again and goes on after it: its own attempt may have found fewer records."""
-    first = opened(tmp_path / "one", storage)
-    run(first, storage, 2)
-    record(first, 1)
-    shared_driver.plan(first, 2)
-    first.sync_checkpoint(2)
-    second = opened(tmp_path / "two", storage)
-    manifest = publish_row(first, 2)  # it stood still after the last check
-    with pytest.raises(UnavailableError, match="start it again"):
-        second.check_uncommitted(2)
-    with pytest.raises(UnavailableError, match="start it again"):
-        run(second, storage, 1)
-    again = opened(tmp_path / "two", storage)
-    assert again.manifest == manifest
-    run(again, storage, 1)
-    again.check_uncommitted(3)
-    with pytest.raises(ConflictError):
-        publish_row(first, 3)
-    assert opened(tmp_path / "three", storage).manifest == again.manifest
-
-
-class LostAnswers(FolderStorage):
-    """A storage that creates a manifest, and fails then."""
-
-    def create(self, name: str, content: bytes) -> bytes | None:
-        answer = super().create(name, content)
-        if "/state/2.json" in name and answer is None:
-            raise StorageError("no answer")
-        return answer
-
-
-def test_an_own_manifest_is_found_again(tmp_path: Path, storage: Storage) -> None:
-    """If the storage did not answer when it was created, and the batch is repeated."""
-    first = opened(tmp_path / "one", LostAnswers(tmp_path / "storage"))
-    run(first, storage, 2)
-    with pytest.raises(StorageError):
-        run(first, storage, 1)
-    run(first, storage, 3)
-    assert opened(tmp_path / "two", storage).manifest == first.manifest
-
-
-def test_a_batch_has_one_plan(tmp_path: Path, storage: Storage) -> None:
-    """If an overtaken process has planned it just before, the newer one has to start again, and takes that plan."""
-    first = opened(tmp_path / "one", storage)
-    run(first, storage, 1)
-    second = opened(tmp_path / "two", storage)
-    planned = shared_driver.plan(first, 1)
-    assert first._shared is not None
-    first._shared.put_checkpoint(1)
-    shared_driver.plan(second, 1)
-    with pytest.raises(UnavailableError, match="start it again"):
-        second.sync_checkpoint(1)
-    assert shared_driver.plan(opened(tmp_path / "two", storage), 1) == planned
-
-
 def test_files_that_only_old_manifests_name_are_deleted(tmp_path: Path, storage: Storage) -> None:
     """And what processes that were killed have uploaded. The storage keeps what two manifests name."""
     first = opened(tmp_path / "one", storage)
@@ -341,147 +219,7 @@ def test_batches_leave_no_folders(tmp_path: Path, storage: Storage) -> None:
     assert folders() == before
 
 
-class Interrupted(FolderStorage):
-    """A folder in which another process does something just before a call."""
-
-    def __init__(self, folder: Path, calls: dict[str, Callable[[], None]]) -> None:
-        super().__init__(folder)
-        self._calls = calls
-
-    def get_file(self, name: str, path: Path) -> bool:
-        self._calls.pop("get_file", lambda: None)()
-        return super().get_file(name, path)
-
-    def create(self, name: str, content: bytes) -> bytes | None:
-        self._calls.pop("create", lambda: None)()
-        return super().create(name, content)
-
-
-def test_a_pipeline_that_goes_on_is_copied(tmp_path: Path, storage: Storage) -> None:
-    """It deletes files while another host copies them."""
-    first = opened(tmp_path / "one", storage)
-    run(first, storage, 3)
-    interrupted = Interrupted(tmp_path / "storage", {"get_file": lambda: run(first, storage, 4)})
-    second = opened(tmp_path / "two", interrupted)
-    assert second.manifest == first.manifest
-    assert second.manifest.batch == 6
-
-
 LOST = ("state", "files", "checkpoint")
-
-
-@pytest.mark.parametrize("loss", LOST)
-def test_who_cannot_start_overtakes_nobody(tmp_path: Path, storage: Storage, loss: str) -> None:
-    """The process that runs the pipeline has all that it needs, and goes on."""
-    first = opened(tmp_path / "one", storage)
-    run(first, storage, 3)
-    shutil.rmtree(tmp_path / "storage" / "pipeline" / first.id / loss)
-    with pytest.raises((CorruptionError, ConflictError)):
-        opened(tmp_path / "two", storage)
-    first.check_generation()
-
-
-def test_a_full_disk_overtakes_nobody(tmp_path: Path, storage: Storage) -> None:
-    """Nor does another error of the new host's disk."""
-    first = opened(tmp_path / "one", storage)
-    run(first, storage, 3)
-    (tmp_path / "two" / "pipeline" / "state").mkdir(parents=True)
-    (tmp_path / "two" / "pipeline" / "state" / "parts").write_text("not a folder")
-    with pytest.raises(StorageError):
-        opened(tmp_path / "two", storage)
-    first.check_generation()
-
-
-@pytest.mark.parametrize("moment", range(1, 6))
-def test_a_replaced_pipeline_commits_nothing_that_is_lost(tmp_path: Path, storage: Storage, moment: int) -> None:
-    """A process that stood still may go on while --new takes over: its batch is taken over, or refused."""
-    first = opened(tmp_path / "one", storage)
-    run(first, storage, 2)
-    shared_driver.plan(first, 2)
-    first.sync_checkpoint(2)
-    first.check_generation()
-    committed = []
-
-    def go_on() -> None:
-        try:
-            publish_row(first, 2)
-            committed.append("late")
-        except ConflictError:
-            pass
-
-    class Late(FolderStorage):
-        count = 0
-
-        def create(self, name: str, content: bytes) -> bytes | None:
-            self.count += 1
-            if self.count == moment:
-                go_on()
-            return super().create(name, content)
-
-    second = opened(tmp_path / "two", Late(tmp_path / "storage"), new=True)
-    if not committed:
-        go_on()
-    assert subscriptions(second) == committed
-    assert first.id != second.id
-
-
-def test_an_interrupted_replacement_is_repeated(tmp_path: Path, storage: Storage) -> None:
-    """Nobody can continue the pipeline any more, and nobody takes it for complete."""
-    first = opened(tmp_path / "one", storage)
-    run(first, storage, 1)
-    shared_driver.plan(first, 1)
-    first.sync_checkpoint(1)
-    publish_row(first, 1)
-
-    def crash() -> None:
-        raise KeyboardInterrupt
-
-    def crash_later() -> None:
-        calls["create"] = lambda: calls.update(create=crash)  # after the claim and the end
-
-    calls: dict[str, Callable[[], None]] = {"create": crash_later}
-    with pytest.raises(KeyboardInterrupt):
-        opened(tmp_path / "two", Interrupted(tmp_path / "storage", calls), new=True)
-    for host in ("one", "two", "three"):
-        with pytest.raises(ConflictError, match=r"interrupted.*--new again"):
-            opened(tmp_path / host, storage)
-    second = opened(tmp_path / "three", storage, new=True)
-    assert subscriptions(second) == ["late"]
-    assert opened(tmp_path / "two", storage).id == second.id
-
-
-@pytest.mark.parametrize("is_newest", [True, False])
-def test_new_takes_over_no_old_working_copy(tmp_path: Path, storage: Storage, is_newest: bool) -> None:
-    """If what is on the storage is damaged. Its later subscriptions are in the registries, but not in the journal."""
-    first = opened(tmp_path / "one", storage)
-    run(first, storage, 1)
-    shared_driver.plan(first, 1)
-    first.sync_checkpoint(1)
-    publish_row(first, 1, "early")
-    record(first, 1)
-    if not is_newest:
-        run(opened(tmp_path / "two", storage), storage, 2)
-    shutil.rmtree(tmp_path / "storage" / "pipeline" / first.id / "files")
-    third = opened(tmp_path / "one", storage, new=True)
-    assert subscriptions(third) == (["early"] if is_newest else [])
-    assert ("registries" in third.takeover_note) == (not is_newest)
-
-
-def test_new_replaces_the_pipeline_on_the_storage(tmp_path: Path, storage: Storage) -> None:
-    """On any host; it takes over what the earlier one has."""
-    first = opened(tmp_path / "one", storage)
-    row = {"node": "local", "since": 1, "id": "s1", "subscriber": "ann", "terms": []}
-    parts = (first.state.parts.write(SUBSCRIPTIONS, pa.Table.from_pylist([row], SUBSCRIPTIONS.schema)),)
-    shared_driver.plan(first, 0)
-    first.sync_checkpoint(0)
-    first.state.publish(type(first.manifest)(first.id, 0, {SUBSCRIPTIONS.name: parts}))
-    second = opened(tmp_path / "two", storage, new=True)
-    assert second.id != first.id
-    assert second.manifest.batch == BEFORE_FIRST
-    assert second.state.read_table(second.manifest, SUBSCRIPTIONS)["id"].to_pylist() == ["s1"]
-    with pytest.raises(ConflictError):
-        first.check_generation()
-    assert opened(tmp_path / "one", storage).id == second.id
 
 
 @pytest.mark.parametrize("loss", LOST)
@@ -505,128 +243,3 @@ def test_damaged_files_are_refused(tmp_path: Path, storage: Storage, folder: str
             path.write_bytes(path.read_bytes()[:-5])
     with pytest.raises(CorruptionError, match=r"unreadable|damaged"):
         opened(tmp_path / "two", storage)
-
-
-class Driver:
-    """A process that runs batches until it is killed or overtaken."""
-
-    def __init__(self, data: Path, place: str, *stop: str) -> None:
-        command = [sys.executable, shared_driver.__file__, str(data), place, *stop]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-    def wait_for(self, batches: int) -> bool:
-        """Wait until it has started and has done some batches; False if it has ended before."""
-        assert self.process.stdout is not None
-        return all(self.process.stdout.readline() for _ in range(1 + batches))
-
-    def wait_until_stopped(self) -> None:
-        _, status = os.waitpid(self.process.pid, os.WUNTRACED)
-        assert os.WIFSTOPPED(status)
-
-    def end(self) -> None:
-        """Kill it, unless it has been overtaken."""
-        self.process.kill()
-        _, errors = self.process.communicate()
-        assert self.process.returncode in (-signal.SIGKILL, shared_driver.CONFLICT), errors
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    try:
-        with s3_server(tmp_path_factory.mktemp("server")) as server, pytest.MonkeyPatch.context() as patch:
-            for name, value in server.environment.items():
-                patch.setenv(name, value)
-            yield server
-    except NotAvailableError as reason:
-        pytest.skip(str(reason))
-
-
-@pytest.mark.parametrize("kind", ["folder", "s3"])
-def test_two_drivers_at_once_make_one_history(tmp_path: Path, kind: str, request: pytest.FixtureRequest) -> None:
-    """One is stopped anywhere, overtaken and continued: no batch has two plans or two states before it."""
-    if kind == "s3":
-        request.getfixturevalue("server")
-    (tmp_path / "storage").mkdir()
-    place = {"folder": str(tmp_path / "storage"), "s3": "s3://bucket/drivers"}[kind]
-    chance = random.Random(20)
-    older = Driver(tmp_path / "host-0", place)
-    assert older.wait_for(2)
-    for turn in range(1, 4):
-        for _ in range(chance.randrange(3)):
-            older.wait_for(0)
-        older.process.send_signal(signal.SIGSTOP)
-        newer = Driver(tmp_path / f"host-{turn % 3}-{turn if turn % 2 else 0}", place)
-        if turn % 2:
-            newer.wait_for(chance.randrange(6))  # it is overtaken for long
-        older.process.send_signal(signal.SIGCONT)
-        newer.wait_for(3)
-        older.process.wait(30)
-        older.end()
-        if newer.process.poll() is not None:
-            newer.end()
-            newer = Driver(tmp_path / f"host-again-{turn}", place)
-            assert newer.wait_for(2)
-        older = newer
-    older.end()
-    check_history(open_storage(place), tmp_path)
-
-
-PLACES = {  # where a driver stands still, before the nth call of a method
-    "plan": ("roamcast.pipeline.query.shared_pipeline", "SharedPipeline.put_checkpoint", "4"),
-    "upload": ("roamcast.pipeline.state.shared_state", "SharedState.publish", "5"),
-    "commit": ("roamcast.storage.folder", "FolderStorage.create", "12"),
-    "sweep": ("roamcast.pipeline.state.shared_state", "SharedState._sweep", "5"),
-    "deletion": ("roamcast.storage.folder", "FolderStorage.delete", "9"),
-}
-
-
-@pytest.mark.parametrize("batches", [0, 4])
-@pytest.mark.parametrize("place", PLACES)
-def test_a_driver_that_stood_still_anywhere_changes_nothing(tmp_path: Path, place: str, batches: int) -> None:
-    """However many batches its successor has done meanwhile, and if that one starts again then."""
-    (tmp_path / "storage").mkdir()
-    storage = str(tmp_path / "storage")
-    older = Driver(tmp_path / "one", storage, *PLACES[place])
-    older.wait_until_stopped()
-    newer = Driver(tmp_path / "two", storage)
-    newer.wait_for(batches)
-    older.process.send_signal(signal.SIGCONT)
-    assert older.process.wait(60) == shared_driver.CONFLICT
-    older.end()
-    newer.wait_for(2)
-    newer.end()
-    last = Driver(tmp_path / "three", storage)
-    assert last.wait_for(2)
-    last.end()
-    check_history(open_storage(storage), tmp_path)
-
-
-@pytest.mark.parametrize("place", PLACES)
-def test_a_batch_whose_letters_are_visible_keeps_its_plan(tmp_path: Path, place: str) -> None:
-    """Its driver is killed before it commits the batch, and the one before it has gone on meanwhile."""
-    (tmp_path / "storage").mkdir()
-    storage = str(tmp_path / "storage")
-    older = Driver(tmp_path / "one", storage, *PLACES[place])
-    older.wait_until_stopped()
-    newer = Driver(tmp_path / "two", storage, "roamcast.pipeline.state.shared_state", "SharedState.publish", "1")
-    newer.wait_until_stopped()
-    older.process.send_signal(signal.SIGCONT)
-    assert older.process.wait(60) == shared_driver.CONFLICT
-    older.end()
-    newer.end()
-    last = Driver(tmp_path / "three", storage)
-    assert last.wait_for(2)
-    last.end()
-    check_history(open_storage(storage), tmp_path)
-
-
-def check_history(storage: Storage, folder: Path) -> None:
-    """Every batch has one plan and one state before it, and the final state follows from all."""
-    letters = [orjson.loads(storage.get(file.name) or b"") for file in storage.files("letters")]
-    by_batch = {letter["batch"]: letter for letter in letters}
-    assert sorted(by_batch) == list(range(max(by_batch) + 1)), "a batch is missing"
-    assert all(letter == by_batch[letter["batch"]] for letter in letters), "a batch was computed in two ways"
-    assert all(by_batch[batch]["before"] == by_batch[batch - 1]["chain"] for batch in range(1, len(by_batch)))
-    final = opened(folder / "last", storage)
-    assert final.manifest.batch in (max(by_batch), max(by_batch) - 1)
-    assert chain(final) == by_batch[final.manifest.batch]["chain"]
