@@ -113,8 +113,8 @@ def test_a_full_disk_overtakes_nobody(tmp_path: Path, storage: Storage) -> None:
     """Nor does another error of the new host's disk."""
     first = opened(tmp_path / "one", storage)
     run(first, storage, 3)
-    (tmp_path / "two" / "pipeline" / "state").mkdir(parents=True)
-    (tmp_path / "two" / "pipeline" / "state" / "parts").write_text("not a folder")
+    (tmp_path / "two" / "pipeline").mkdir(parents=True)
+    (tmp_path / "two" / "pipeline" / "checkpoint").write_text("not a folder")
     with pytest.raises(StorageError):
         opened(tmp_path / "two", storage)
     first.check_generation()

@@ -16,7 +16,7 @@ from worlds import event, journal, letters, subscription
 
 from roamcast.deliver.outbox import Outbox
 from roamcast.deliver.shared_outbox import OutboxCopy
-from roamcast.errors import ConflictError, UnavailableError
+from roamcast.errors import ConflictError, RoamcastError, UnavailableError
 from roamcast.journal.reader import open_journal
 from roamcast.pipeline.query.identity import PipelineFolder, open_pipeline
 from roamcast.pipeline.query.stream import PipelineLimits, PipelineQuery
@@ -75,58 +75,46 @@ def share_journal(folder: Path, *hosts: str) -> list[Path]:
 
 
 @pytest.mark.parametrize("driver_events", [0, 100])
-@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize("last", [0, 1])
 def test_a_batch_that_an_overtaken_process_commits_at_the_last_moment_is_not_repeated(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, driver_events: int, is_first: bool
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, driver_events: int, last: int
 ) -> None:
     """Its records are deleted then: the successor has to start again, and does not take them for lost."""
     one, two = share_journal(tmp_path, "one", "two")
     storage = new_folder(tmp_path / "storage")
-    limits = PipelineLimits(driver_events=driver_events)
+    journal(one, [subscription("s1", "ann")], *([event("cam", number)] for number in range(1, 5)))
+    limits = PipelineLimits(records=2, driver_events=driver_events)
     overtaken: list[PipelineFolder] = []
-    publish, last = SharedState.publish, 0 if is_first else 1
+    publish = SharedState.publish
 
     def stand_still(self: SharedState, batch: int, *arguments: Any) -> None:
         if batch == last and not overtaken:
             overtaken.append(open_pipeline(two, storage=storage))
         publish(self, batch, *arguments)
 
-    first = open_pipeline(one, storage=storage)
-    query = PipelineQuery(spark, first, one, limits).start()
-    try:
-        journal(one, [subscription("s1", "ann")])
-        if not is_first:
-            query.processAllAvailable()
-        monkeypatch.setattr(SharedState, "publish", stand_still)
-        journal(one, [event("cam", 1)])
-        query.processAllAvailable()
-        journal(one, [event("cam", 2)])
-        with pytest.raises(StreamingQueryException, match="another process has started"):
-            query.processAllAvailable()
-    finally:
-        query.stop()
-        first.close()
-    assert open_journal(one).first_offset("local") > 1
-    (second,) = overtaken
-    runner = PipelineQuery(spark, second, two, limits)
+    monkeypatch.setattr(SharedState, "publish", stand_still)
+    assert isinstance(failure(spark, open_pipeline(one, storage=storage), one, limits), ConflictError)
+    assert open_journal(one).first_offset("local") == 2 * (last + 1)
+    successor = failure(spark, overtaken[0], two, limits)
+    assert isinstance(successor, UnavailableError)
+    assert "start it again" in str(successor)
+    assert failure(spark, open_pipeline(two, storage=storage), two, limits) is None
+    OutboxCopy(storage, Outbox(tmp_path / "outbox"), "local").update()
+    assert letters(tmp_path) == [("ann", number, "s1", f"cam:{number}") for number in range(1, 5)]
+
+
+def failure(spark: SparkSession, pipeline: PipelineFolder, data: Path, limits: PipelineLimits) -> RoamcastError | None:
+    """Run a pipeline until it has read everything; why it ended before that."""
+    runner = PipelineQuery(spark, pipeline, data, limits)
     query = runner.start()
     try:
-        with pytest.raises(StreamingQueryException):
-            query.processAllAvailable()
-    finally:
-        query.stop()
-        second.close()
-    assert isinstance(runner.failure, UnavailableError)
-    assert "start it again" in str(runner.failure)
-    third = open_pipeline(two, storage=storage)
-    query = PipelineQuery(spark, third, two, limits).start()
-    try:
         query.processAllAvailable()
+    except StreamingQueryException:
+        assert runner.failure is not None
     finally:
         query.stop()
-        third.close()
-    OutboxCopy(storage, Outbox(tmp_path / "outbox"), "local").update()
-    assert letters(tmp_path) == [("ann", 1, "s1", "cam:1"), ("ann", 2, "s1", "cam:2")]
+        pipeline.close()
+    return runner.failure
 
 
 def test_an_idle_pipeline_notices_that_it_was_overtaken(
