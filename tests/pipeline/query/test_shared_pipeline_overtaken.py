@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,44 @@ def test_a_pipeline_that_goes_on_is_copied(tmp_path: Path, storage: Storage) -> 
     second = opened(tmp_path / "two", interrupted)
     assert second.manifest == first.manifest
     assert second.manifest.batch == 6
+
+
+def test_a_pipeline_that_cannot_be_copied_is_not_overtaken(tmp_path: Path, storage: Storage) -> None:
+    """If it deletes files faster than they are copied, or some are damaged and it goes on."""
+    first = opened(tmp_path / "one", storage)
+    run(first, storage, 3)
+
+    class Slow(FolderStorage):
+        lock = threading.Lock()
+
+        def get_file(self, name: str, path: Path) -> bool:
+            with self.lock:
+                run(first, storage, 4)
+            return super().get_file(name, path)
+
+    with pytest.raises(CorruptionError, match="missing"):
+        opened(tmp_path / "two", Slow(tmp_path / "storage"))
+    first.check_generation()
+
+
+def test_a_generation_is_not_used_again_unnoticed(tmp_path: Path, storage: Storage) -> None:
+    """Though somebody has deleted what the older process had written."""
+    first = opened(tmp_path / "one", storage)
+    storage.delete([file.name for file in storage.files("pipeline/generations")])
+    opened(tmp_path / "two", storage)
+    with pytest.raises(ConflictError, match="another process has started this pipeline"):
+        first.check_generation()
+
+
+def test_an_unreadable_claim_is_an_error(tmp_path: Path, storage: Storage) -> None:
+    """It says what to do, and then it works."""
+    first = opened(tmp_path / "one", storage)
+    opened(tmp_path / "one", storage)
+    (tmp_path / "storage" / "pipeline" / "generations" / "2.json").write_bytes(b"{")
+    with pytest.raises(CorruptionError, match="delete it"):
+        opened(tmp_path / "two", storage)
+    storage.delete(["pipeline/generations/2.json"])
+    assert opened(tmp_path / "two", storage).id == first.id
 
 
 @pytest.mark.parametrize("loss", ["state", "files", "checkpoint"])

@@ -57,7 +57,7 @@ class SharedPipeline:
         self.storage = storage
         self._folder = folder
         self._old_checkpoints: list[str] | None = None  # None: not listed yet
-        self._is_claimed = False
+        self._claimed: bytes | None = None  # what this process has written into its claim
         generations = stored_numbers(storage, _GENERATIONS)
         newest = self._read_claim(generations[-1]) if generations else _Claim(0, "")
         self._use(_Claim(newest.generation + 1, newest.pipeline))
@@ -100,17 +100,17 @@ class SharedPipeline:
         It is copied before, too: if that fails, the process that runs it goes on. With `new`, no process can commit a
         batch to it any more, and what is damaged there is no error; then it returns False.
         """
-        for _ in range(_COPIES):
+        for left in reversed(range(_COPIES)):
             newest = self.newest_batch()
             try:
                 copy()
                 break
             except (CorruptionError, ConflictError):
-                if self.newest_batch() != newest:
+                if left and self.newest_batch() != newest:
                     continue  # files of older batches have been deleted meanwhile
-                if new:
-                    break
-                raise
+                if not new:
+                    raise
+                break
         self.claim()
         while True:
             is_copied = True
@@ -132,11 +132,11 @@ class SharedPipeline:
             raise ConflictError(
                 "another process has started this pipeline at the same time", where=self.url, hint="start only one"
             )
-        self._is_claimed = True
+        self._claimed = content
 
     def begin(self, pipeline: str, state: StateFolder) -> None:
         """Upload the pipeline of this driver, then become the process that runs it."""
-        self._use(_Claim(self._claim.generation + (1 if self._is_claimed else 0), pipeline))
+        self._use(_Claim(self._claim.generation + (0 if self._claimed is None else 1), pipeline))
         state.share(self.state)
         offsets = self._folder / "checkpoint" / "offsets"
         planned = max((int(path.name) for path in offsets.glob("*") if path.name.isdigit()), default=-1)
@@ -149,14 +149,14 @@ class SharedPipeline:
 
         Raises StorageError if what this one has created is not there: a folder may not be mounted any more.
         """
-        if self.storage.get(_claim_name(self._claim.generation + 1)) is not None:
+        own, other = (self.storage.get(_claim_name(self._claim.generation + step)) for step in (0, 1))
+        if other is not None or own not in (self._claimed, None):
             raise ConflictError(
                 "another process has started this pipeline", where=self.url, hint="only one process can run it"
             )
-        name = _claim_name(self._claim.generation)
-        if self.storage.get(name) is None:
-            hint = "is the right storage mounted? Nobody may delete files there"
-            raise StorageError("this is not the storage any more", where=f"{self.url}/{name}", hint=hint)
+        if own is None:
+            hint = "is it mounted? Nobody may delete files there"
+            raise StorageError("what this process has written is missing", where=self.url, hint=hint)
 
     def put_checkpoint(self, batch: int) -> None:
         """Store Spark's checkpoint up to the offsets of `batch`: what another host needs to repeat it.
@@ -200,13 +200,16 @@ class SharedPipeline:
 
     def _read_claim(self, generation: int) -> _Claim:
         name = _claim_name(generation)
-        return _Claim(generation, str(self._unpack(self.storage.get(name) or b"", name)["pipeline"]))
+        content = self._unpack(
+            self.storage.get(name) or b"", name, "restore it, or delete it: the one before counts then"
+        )
+        return _Claim(generation, str(content["pipeline"]))
 
-    def _unpack(self, content: bytes, name: str) -> dict[str, Any]:
+    def _unpack(self, content: bytes, name: str, hint: str = RESTORE_HINT) -> dict[str, Any]:
         try:
             return unpack(content, FORMAT)
         except ValueError as error:
-            raise CorruptionError(f"unreadable: {error}", where=f"{self.url}/{name}", hint=RESTORE_HINT) from error
+            raise CorruptionError(f"unreadable: {error}", where=f"{self.url}/{name}", hint=hint) from error
 
     def _checkpoints(self) -> list[int]:
         return stored_numbers(self.storage, f"pipeline/{self._claim.pipeline}/checkpoint")
