@@ -158,7 +158,7 @@ class RemoteStorage:
         bucket = self._root.partition("/")[0]
         objects = [{"Key": path.removeprefix(f"{bucket}/")} for path in paths]
         answer = self._files.call_s3("delete_objects", Bucket=bucket, Delete={"Objects": objects, "Quiet": True})
-        if refused := answer.get("Errors"):
+        if refused := [error for error in answer.get("Errors", ()) if error.get("Code") != "NoSuchKey"]:
             first = refused[0]
             error = PermissionError if first.get("Code") == "AccessDenied" else OSError
             raise error(f"{len(refused)} files cannot be deleted, such as {first.get('Key')}: {first.get('Message')}")
