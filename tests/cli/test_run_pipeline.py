@@ -5,11 +5,14 @@ from __future__ import annotations
 import shutil
 import signal
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from commands import run_command
+from nodes import until
 from pyspark.sql import SparkSession
+from storages import new_folder
 from worlds import event, journal, letters, run, subscription
 
 from roamcast.errors import ExitCode
@@ -17,7 +20,7 @@ from roamcast.pipeline.query.identity import open_pipeline
 
 pytestmark = pytest.mark.spark
 
-Refusal = Callable[[ExitCode], str]
+Refusal = Callable[..., str]
 
 
 @pytest.fixture(scope="module")
@@ -41,8 +44,8 @@ def refusal(
 ) -> Iterator[Refusal]:
     """The only line that `roamcast pipeline` prints when it refuses to run with a code."""
 
-    def refuse(code: ExitCode) -> str:
-        assert run_command(["pipeline", "--data", str(data)], monkeypatch) == code
+    def refuse(code: ExitCode, *options: str) -> str:
+        assert run_command(["pipeline", "--data", str(data), *options], monkeypatch) == code
         out, err = capsys.readouterr()
         assert (out, err.count("\n")) == ("", 1)
         return err
@@ -82,3 +85,32 @@ def test_a_pipeline_stops_at_a_damaged_segment(data: Path, refusal: Refusal) -> 
     assert "a segment is damaged" in line
     assert "--new" in line
     assert len(letters(data)) == 1
+
+
+def test_a_pipeline_that_is_overtaken_does_not_start_again(data: Path, tmp_path: Path, refusal: Refusal) -> None:
+    """The exit code tells a supervisor, though there is nothing to do for the pipeline."""
+    storage = new_folder(tmp_path / "storage")
+    journal(data, [event("cam", 2)])
+
+    def overtake() -> None:
+        until(lambda: any(file.name.endswith("/state/1.json") for file in storage.files("pipeline")), "a batch")
+        open_pipeline(tmp_path / "other", storage=storage).close()
+
+    with ThreadPoolExecutor(1) as threads:
+        other = threads.submit(overtake)
+        assert "another process has started this pipeline" in refusal(ExitCode.CONFLICT, "--storage", storage.url)
+        other.result()
+
+
+def test_a_pipeline_without_java_overtakes_nobody(
+    data: Path, tmp_path: Path, refusal: Refusal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process that runs it on another host goes on."""
+    storage = new_folder(tmp_path / "storage")
+    other = open_pipeline(data, storage=storage)
+    other.close()
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setattr("roamcast.pipeline.query.session._JAVA_FOLDER", tmp_path / "no-java")
+    assert "Spark needs Java" in refusal(ExitCode.UNAVAILABLE, "--storage", storage.url)
+    other._shared.check_generation()  # type: ignore[union-attr]

@@ -10,15 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from roamcast.deliver.outbox import (
-    FORMAT,
-    LETTERS_SCHEMA,
-    LetterFile,
-    LetterFiles,
-    Outbox,
-    PipelineStatus,
-    letter_path,
-)
+from roamcast.deliver.batch_records import FORMAT, LetterFile
+from roamcast.deliver.outbox import LETTERS_SCHEMA, LetterFiles, Outbox, PipelineStatus, letter_path
 from roamcast.errors import CorruptionError
 from roamcast.model import Letter
 

@@ -10,11 +10,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from storages import storage_at
 
+from roamcast.deliver.batch_records import LetterFile, pack_records
 from roamcast.deliver.outbox import LETTERS_SCHEMA, Outbox, PipelineStatus
 from roamcast.deliver.shared_outbox import OutboxCopy, SharedOutbox
 from roamcast.errors import CorruptionError, StorageError
-from roamcast.storage.location import open_storage
 from roamcast.storage.port import Storage
 
 OFFICES = ("local", "other", "local@link", "loc")
@@ -28,7 +29,9 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
 
 
 def checked(place: str) -> Storage:
-    storage = open_storage(place)
+    if "://" not in place:
+        Path(place).mkdir()
+    storage = storage_at(place)
     storage.check()
     return storage
 
@@ -107,6 +110,60 @@ def test_a_copy_holds_some_batches_at_a_time(storage: Storage, tmp_path: Path) -
         found += waiting
         remove_all(local, "local")
     assert found == [str(batch) for batch in range(250)]
+
+
+def test_events_for_links_do_not_hold_up_letters(storage: Storage, tmp_path: Path) -> None:
+    """However many wait for a peer that does not take them."""
+    shared, local = SharedOutbox(storage, tmp_path / "there"), Outbox(tmp_path / "here")
+    for batch in range(150):
+        shared.put("local@link", "p", batch, letters(batch))
+    copy = OutboxCopy(storage, local, "local")
+    copy.update()
+    for batch in range(150, 270):
+        shared.put("local", "p", batch, letters(batch))
+    found: list[str] = []
+    for _ in range(2):
+        copy.update()
+        found += bodies(local, "local")
+        remove_all(local, "local")
+    assert found == [str(batch) for batch in range(150, 270)]
+    assert len(local.waiting("local@link")) == 150
+
+
+def test_each_node_has_a_status_of_its_own(storage: Storage, tmp_path: Path) -> None:
+    """In one data folder. It does not count batches that were copied for others only."""
+    shared = SharedOutbox(storage, tmp_path / "there")
+    north, south = (Outbox(tmp_path / "here", f"status-{node}.json") for node in ("north", "south"))
+    shared.put("south@link", "p", 0, letters(0))
+    shared.write_status(PipelineStatus("p", 0, {}, read_offsets={"south": 5}))
+    OutboxCopy(storage, north, "north").update()
+    assert north.read_status() is not None
+    assert south.read_status() is None
+    OutboxCopy(storage, south, "south").update()
+    status = south.read_status()
+    assert status is not None
+    assert (status.read_offsets, len(south.waiting("south@link"))) == ({"south": 5}, 1)
+
+
+def test_the_status_needs_no_local_disk(storage: Storage, tmp_path: Path) -> None:
+    """It says that this disk is full."""
+    (tmp_path / "there").write_text("not a folder")
+    SharedOutbox(storage, tmp_path / "there").write_status(PipelineStatus("p", 0, {}, waiting_for_storage="full"))
+    local = Outbox(tmp_path / "here")
+    OutboxCopy(storage, local, "local").update()
+    status = local.read_status()
+    assert status is not None
+    assert status.waiting_for_storage == "full"
+
+
+@pytest.mark.parametrize("name", ["../../../a.parquet", "/a.parquet", "", "..", "a/b"])
+def test_a_record_names_files_only(tmp_path: Path, name: str) -> None:
+    """None outside of the folder of letters."""
+    storage = checked(str(tmp_path / "storage"))
+    (record,) = pack_records("p", 0, [LetterFile("local", name, 1)])
+    storage.put(f"outbox/local/office/{record.name}", record.content)
+    with pytest.raises(CorruptionError, match="it names a file"):
+        OutboxCopy(storage, Outbox(tmp_path / "here"), "local").update()
 
 
 def test_the_status_is_copied_after_what_it_tells_of(storage: Storage, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ BULK = 30
 # The pipeline kills itself at one of these calls, the nth time.
 STOPS = (
     ("roamcast.storage.remote", "RemoteStorage.create", 5),  # before a plan, letters or a manifest are there
-    ("roamcast.deliver.shared_outbox", "SharedOutbox._create_records", 2),
+    ("roamcast.deliver.shared_outbox", "SharedOutbox._create_record", 2),
     ("roamcast.pipeline.state.shared_state", "SharedState._sweep", 3),  # a manifest is there, and not yet here
 )
 
@@ -153,7 +153,11 @@ def test_a_pipeline_on_s3_continues_on_other_hosts(
             publisher.publish()
             server.start()
             publisher.publish()
-            until(lambda: is_drained(data, "local") and not waiting(), 120, "all letters to be in the mailboxes")
+            until(
+                lambda: is_drained(data, "local", status="status-local.json") and not waiting(),
+                120,
+                "all letters to be in the mailboxes",
+            )
         finally:
             done.set()
             code = hosts.process.stop() if hosts.process else None

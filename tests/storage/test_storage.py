@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from peaks import peak_of
 from s3 import NotAvailableError, S3Server, s3_server
+from storages import new_folder, storage_at
 
 from roamcast.errors import (
     InputError,
@@ -39,6 +43,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "s3":
         request.getfixturevalue("server")
+    (tmp_path / "storage").mkdir()
     unique = hashlib.sha256(request.node.name.encode()).hexdigest()
     return {
         "folder": str(tmp_path / "storage"),
@@ -50,7 +55,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def storage(place: str) -> Storage:
-    storage = open_storage(place)
+    storage = storage_at(place)
     storage.check()
     return storage
 
@@ -65,7 +70,7 @@ def test_a_new_storage_is_empty(storage: Storage) -> None:
 def test_what_is_put_is_there(storage: Storage, place: str) -> None:
     """For another client too, and it can be replaced."""
     storage.put("a/b/one", b"1")
-    assert open_storage(place).get("a/b/one") == b"1"
+    assert storage_at(place).get("a/b/one") == b"1"
     storage.put("a/b/one", b"two")
     assert storage.get("a/b/one") == b"two"
     assert storage.get("a/b") is None
@@ -84,7 +89,7 @@ def test_one_of_many_that_create_at_once_succeeds(place: str, storage: Storage) 
     with ThreadPoolExecutor(8) as threads:
         for attempt in range(5):
             contents = [f"{attempt}-{number}".encode() * 2_000 for number in range(8)]
-            found = list(threads.map(open_storage(place).create, [f"claims/{attempt}"] * 8, contents))
+            found = list(threads.map(storage_at(place).create, [f"claims/{attempt}"] * 8, contents))
             assert found.count(None) == 1
             assert {each for each in found if each} == {contents[found.index(None)]}
             assert storage.get(f"claims/{attempt}") == contents[found.index(None)]
@@ -123,6 +128,27 @@ def test_local_files_are_copied(storage: Storage, tmp_path: Path, size: int) -> 
     assert not storage.get_file("files/two", tmp_path / "nothing")
 
 
+@pytest.mark.parametrize("place", ["folder", "s3"], indirect=True)
+def test_large_files_are_transferred_in_parts(storage: Storage, tmp_path: Path) -> None:
+    """Not as a whole in memory, and few parts at a time."""
+    size = 150 << 20
+    with (tmp_path / "from").open("wb") as file:
+        file.truncate(size)
+        file.seek(size - 1)
+        file.write(b"x")
+
+    def transfer() -> None:
+        storage.put_file("large", tmp_path / "from")
+        assert storage.get_file("large", tmp_path / "to")
+
+    _, peak = peak_of(transfer)
+    assert peak < 40 << 20
+    assert (tmp_path / "to").stat().st_size == size
+    with (tmp_path / "to").open("rb") as file:
+        file.seek(-2, os.SEEK_END)
+        assert file.read() == b"\0x"
+
+
 def test_many_transfers_can_run_at_once(storage: Storage) -> None:
     """A storage is thread-safe."""
     names = [f"many/{number:03}" for number in range(100)]
@@ -132,7 +158,10 @@ def test_many_transfers_can_run_at_once(storage: Storage) -> None:
     assert [file.name for file in storage.files("many")] == names
 
 
-@pytest.mark.parametrize("url", ["", "s3://", "s3:///key", "http://host/x", "file://relative", "nothing://bucket"])
+@pytest.mark.parametrize(
+    "url",
+    ["", "s3://", "s3:///key", "http://host/x", "file://relative", "nothing://bucket", "memory://bucket/x"],
+)
 def test_a_bad_url_is_an_input_error(url: str) -> None:
     """It says what would do."""
     with pytest.raises(InputError, match=r"folder|s3://"):
@@ -150,6 +179,77 @@ def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError):
         open_storage(str(tmp_path / "file" / "folder")).check()
+
+
+def test_a_missing_folder_is_an_error(tmp_path: Path) -> None:
+    """The check does not create it: it may not be mounted."""
+    with pytest.raises(StorageError, match="is it mounted"):
+        open_storage(str(tmp_path / "storage")).check()
+    assert not (tmp_path / "storage").exists()
+
+
+def test_a_folder_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+    """It does not look like an empty one."""
+    storage = new_folder(tmp_path / "storage")
+    (tmp_path / "storage" / "loop").symlink_to("loop")
+    with pytest.raises(StorageError, match="symbolic links"):
+        storage.files("loop")
+    assert storage.files("nothing") == []
+
+
+def test_a_file_system_without_links_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the check."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+    monkeypatch.setattr(os, "link", refuse)
+    with pytest.raises(StorageError, match="no hard links"):
+        new_folder(tmp_path / "storage")
+    assert list((tmp_path / "storage").iterdir()) == []
+
+
+def test_what_is_created_and_deleted_at_once_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not a success of who did not create it."""
+    storage = new_folder(tmp_path / "storage")
+    storage.create("a", b"theirs")
+    link = os.link
+
+    def link_then_delete(*arguments: str) -> None:
+        try:
+            link(*arguments)
+        finally:
+            storage.delete(["a"])
+
+    monkeypatch.setattr(os, "link", link_then_delete)
+    with pytest.raises(StorageError, match="try again"):
+        storage.create("a", b"ours")
+
+
+def test_files_that_were_left_half_written_are_deleted(tmp_path: Path) -> None:
+    """A day later, at the check. They are not listed before."""
+    storage = new_folder(tmp_path / "storage")
+    for age in ("old", "new"):
+        storage.put(f"a/{age}", b"")
+        (tmp_path / "storage" / "a" / f".tmp-{age}").write_bytes(b"half")
+    os.utime(tmp_path / "storage" / "a" / ".tmp-old", (0, 0))
+    storage.check()
+    assert [file.name for file in storage.files("a")] == ["a/new", "a/old"]
+    assert sorted(path.name for path in (tmp_path / "storage" / "a").iterdir()) == [".tmp-new", "new", "old"]
+
+
+@pytest.mark.parametrize("kind", ["folder", "memory", "s3"])
+def test_errors_of_the_local_disk_are_told_apart(tmp_path: Path, kind: str, request: pytest.FixtureRequest) -> None:
+    """A folder that is missing here is not a bucket that is missing there."""
+    if kind == "s3":
+        request.getfixturevalue("server")
+    (tmp_path / "storage").mkdir()
+    places = {"folder": str(tmp_path / "storage"), "memory": f"memory://bucket{tmp_path}", "s3": "s3://bucket/local"}
+    storage = storage_at(places[kind])
+    storage.put("a", b"1")
+    for transfer in (storage.put_file, storage.get_file):
+        with pytest.raises(StorageError, match="check the data folder"):
+            transfer("a", tmp_path / "missing" / "file")
 
 
 def test_a_missing_bucket_is_an_error(server: S3Server) -> None:

@@ -10,12 +10,12 @@ from roamcast.journal.reader import FileJournalReader
 from roamcast.store.office.sql import open_office
 
 
-def is_drained(data: Path, *domains: str) -> bool:
+def is_drained(data: Path, *domains: str, status: str = "status.json") -> bool:
     """Whether the pipeline has read all journals, and the offices of `domains` have no letter left to post.
 
-    Publishers must have finished: only then it stays true.
+    Publishers must have finished: only then it stays true. `status` is the name of a status file in the outbox.
     """
-    outbox, journal = Outbox(data / "outbox"), FileJournalReader(data / "journal")
+    outbox, journal = Outbox(data / "outbox", status), FileJournalReader(data / "journal")
     status = outbox.read_status()
     read_offsets = {} if status is None else status.read_offsets
     if any(read_offsets.get(node, 0) < journal.last_offset(node) for node in journal.nodes()):

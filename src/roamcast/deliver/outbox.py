@@ -19,10 +19,9 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from hashlib import sha256
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import orjson
@@ -30,16 +29,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from roamcast.deliver.batch_records import FORMAT, LetterFile, batch_name, damaged, pack_records, parse_record
 from roamcast.durable import make_folder, storage_errors, sync_file, sync_folder, write_atomic
 from roamcast.errors import CorruptionError, RoamcastError
 from roamcast.failures import wall_time
 from roamcast.model import Letter
 
-__all__ = [
-    "FORMAT", "LETTERS_SCHEMA", "LetterFile", "LetterFiles", "Outbox", "PipelineStatus", "letter_path", "parse_record",
-]  # fmt: skip
-
-FORMAT = "roamcast-outbox/6"
+__all__ = ["LETTERS_SCHEMA", "LetterFiles", "Outbox", "PipelineStatus", "letter_path", "pack_status"]
 
 LETTERS_SCHEMA = pa.schema(
     [
@@ -51,17 +47,9 @@ LETTERS_SCHEMA = pa.schema(
 
 
 _LETTERS = "letters"
+_STATUS: Final = "status.json"
 _PORTION_LETTERS = 20_000
 _PORTION_BYTES = 16 << 20
-_RESTORE_HINT = "restore it from a backup: its letters exist nowhere else"
-
-
-class LetterFile(NamedTuple):
-    """A file of letters to an office, in the folder `letters` of the office."""
-
-    office: str
-    name: str
-    letters: int
 
 
 class LetterFiles:
@@ -71,7 +59,7 @@ class LetterFiles:
         """They need not be `durable` if they are copied to where they are."""
         self._outbox = outbox
         self._durable = durable
-        self._name = f"{_name(pipeline, batch)}-{uuid.uuid4().hex}.parquet"
+        self._name = f"{batch_name(pipeline, batch)}-{uuid.uuid4().hex}.parquet"
         self._writers: dict[str, pq.ParquetWriter] = {}
         self._counts: Counter[str] = Counter()
 
@@ -153,9 +141,10 @@ class PipelineStatus:
 class Outbox:
     """One folder with one writing pipeline and any number of reading offices."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, status: str = _STATUS) -> None:
+        """`status` is the name of the status file."""
         self.folder = folder
-        self.status_path = folder / "status.json"
+        self.status_path = folder / status
 
     def put(self, office: str, pipeline: str, batch: int, letters: pa.Table) -> None:
         """Write a batch durably whose letters are all for one office, replacing an earlier attempt at it."""
@@ -168,11 +157,8 @@ class Outbox:
 
         Then letter files are removed that other attempts have left, at this batch or at earlier ones.
         """
-        for office in dict.fromkeys(file.office for file in files):
-            names = [(file.name, file.letters) for file in files if file.office == office]
-            record = {"format": FORMAT, "pipeline": pipeline, "batch": batch, "files": names}
-            content = orjson.dumps({"checksum": _checksum(record), **record})
-            write_atomic(self.folder_of(office) / f"{_name(pipeline, batch)}.json", content)
+        for record in pack_records(pipeline, batch, files):
+            write_atomic(self.folder_of(record.office) / record.name, record.content)
         self._sweep_attempts(pipeline, batch, {file.name for file in files})
 
     def sweep(self) -> None:
@@ -268,7 +254,7 @@ class Outbox:
                 found += table.num_rows
                 yield _letters(table, sender, name_of)
             if found != count:
-                raise _damaged(file, f"it has {found} letters, not {count}")
+                raise damaged(file, f"it has {found} letters, not {count}")
 
     def remove(self, path: Path) -> None:
         """Remove a batch whose letters are stored."""
@@ -287,7 +273,7 @@ class Outbox:
     def write_status(self, status: PipelineStatus) -> None:
         """Replace the status file atomically. It is not synced, which keeps this cheap."""
         make_folder(self.folder)
-        write_atomic(self.status_path, orjson.dumps({"format": FORMAT, **asdict(status)}), durable=False)
+        write_atomic(self.status_path, pack_status(status), durable=False)
 
     def read_status(self) -> PipelineStatus | None:
         """The status of the pipeline that writes here; None if there is none yet. Raises CorruptionError."""
@@ -318,7 +304,7 @@ class _MissingFileError(Exception):
 
     def __init__(self, file: Path) -> None:
         super().__init__(str(file))
-        self.damage = _damaged(file, "it is missing")
+        self.damage = damaged(file, "it is missing")
 
 
 def _record_of(file: Path) -> Path:
@@ -341,17 +327,9 @@ def _read_record(path: Path) -> tuple[str, list[tuple[str, int]]]:
         return parse_record(path.read_bytes(), path)
 
 
-def parse_record(content: bytes, path: Path) -> tuple[str, list[tuple[str, int]]]:
-    """The pipeline of a batch, and its letter files with their numbers of letters. Raises CorruptionError."""
-    try:
-        values = orjson.loads(content)
-        if values["format"] != FORMAT:
-            raise ValueError(f"format {values['format']!r}")
-        if values.pop("checksum") != _checksum(values):
-            raise ValueError("its checksum is wrong")
-        return str(values["pipeline"]), [(str(name), int(count)) for name, count in values["files"]]
-    except (LookupError, TypeError, ValueError) as error:
-        raise _damaged(path, error) from error
+def pack_status(status: PipelineStatus) -> bytes:
+    """The content of the status file."""
+    return orjson.dumps({"format": FORMAT, **asdict(status)})
 
 
 def _read_letters(file: Path) -> Iterator[pa.Table]:
@@ -362,7 +340,7 @@ def _read_letters(file: Path) -> Iterator[pa.Table]:
         except FileNotFoundError as error:
             raise _MissingFileError(file) from error
         except pa.ArrowInvalid as error:  # an empty file cannot be mapped
-            raise _damaged(file, error) from error
+            raise damaged(file, error) from error
     try:
         content = pq.ParquetFile(source, page_checksum_verification=True)
         schema = content.schema_arrow
@@ -372,22 +350,10 @@ def _read_letters(file: Path) -> Iterator[pa.Table]:
         for group in range(content.num_row_groups):
             yield content.read_row_group(group, use_threads=False)
     except (pa.ArrowException, OSError, UnicodeError) as error:
-        raise _damaged(file, error) from error
+        raise damaged(file, error) from error
 
 
 def _letters(table: pa.Table, sender: str, name_of: Callable[[str], str]) -> list[Letter]:
     ids, numbers, bodies = (table.column(name).to_pylist() for name in LETTERS_SCHEMA.names)
     names = {id: name_of(id) for id in set(ids)}
     return [Letter(names[id], sender, number, body) for id, number, body in zip(ids, numbers, bodies, strict=True)]
-
-
-def _name(pipeline: str, batch: int) -> str:
-    return f"{batch:020d}-{pipeline}"
-
-
-def _checksum(record: Mapping[str, Any]) -> str:
-    return sha256(orjson.dumps(record)).hexdigest()
-
-
-def _damaged(path: Path, reason: object) -> CorruptionError:
-    return CorruptionError(f"not a readable {FORMAT} file: {reason}", where=str(path), hint=_RESTORE_HINT)

@@ -11,27 +11,25 @@ the letters are stored, and then its files are. Nobody deletes files that a reco
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from roamcast.deliver.outbox import LetterFile, Outbox, PipelineStatus, letter_path, parse_record
+from roamcast.deliver.batch_records import BatchRecord, LetterFile, pack_records, parse_record
+from roamcast.deliver.outbox import Outbox, PipelineStatus, letter_path, pack_status
 from roamcast.durable import make_folder, storage_errors, sync_file, sync_folder, write_atomic
 from roamcast.errors import CorruptionError
 from roamcast.storage.port import Storage, StoredFile
+from roamcast.storage.transfers import transfer_all
 
 __all__ = ["OutboxCopy", "SharedOutbox"]
-
-log = logging.getLogger(__name__)
 
 _ROOT: Final = "outbox"
 _STATUS: Final = f"{_ROOT}/status.json"
 _COUNTED_FOR: Final = 2.0  # seconds
-_TRANSFERS: Final = 16  # at once
 _GARBAGE_AGE: Final = 24 * 3600 * 1_000_000_000  # nanoseconds: no process that has uploaded a file waits that long
 _COPIED: Final = 100  # batches at a time that wait in the copy of an office
 
@@ -47,17 +45,9 @@ class SharedOutbox(Outbox):
 
     def commit(self, pipeline: str, batch: int, files: Sequence[LetterFile]) -> None:
         """Upload the letter files, then create the record of the batch for each office that has none yet."""
-        super().commit(pipeline, batch, files)
-        stored = {file: f"{_stored_folder(file.office)}/letters/{file.name}" for file in files}
-        with ThreadPoolExecutor(_TRANSFERS, "outbox") as threads:
-            paths = [letter_path(self.folder, file.office, file.name) for file in stored]
-            for _ in threads.map(self._storage.put_file, stored.values(), paths):
-                pass
-            uploaded: dict[str, list[str]] = {}
-            for file, name in stored.items():
-                uploaded.setdefault(file.office, []).append(name)
-            for _ in threads.map(self._create_records, uploaded, uploaded.values()):
-                pass
+        transfer_all(self._upload, files)
+        transfer_all(lambda record: self._create_record(record, files), pack_records(pipeline, batch, files))
+        self._sweep_attempts(pipeline, batch, set())
 
     def sweep(self) -> None:
         """Also delete letter files on storage that killed processes have left, a day ago or earlier."""
@@ -68,13 +58,12 @@ class SharedOutbox(Outbox):
         old = [file.name for file in files if "/letters/" in file.name and file.written_at < oldest]
         self._storage.delete(name for name in old if name.replace("/letters/", "/").rpartition("-")[0] not in records)
 
-    def _create_records(self, office: str, uploaded: list[str]) -> None:
-        for path in self.waiting(office):
-            with storage_errors(path):
-                content = path.read_bytes()
-            if self._storage.create(f"{_stored_folder(office)}/{path.name}", content) is not None:
-                self._storage.delete(uploaded)
-            self.remove(path)
+    def _upload(self, file: LetterFile) -> None:
+        self._storage.put_file(_stored_letters(file), letter_path(self.folder, file.office, file.name))
+
+    def _create_record(self, record: BatchRecord, files: Sequence[LetterFile]) -> None:
+        if self._storage.create(f"{_stored_folder(record.office)}/{record.name}", record.content) is not None:
+            self._storage.delete(_stored_letters(file) for file in files if file.office == record.office)
 
     def fullest(self) -> tuple[str, int]:
         """As it was at most two seconds ago."""
@@ -88,16 +77,15 @@ class SharedOutbox(Outbox):
         return self._fullest
 
     def write_status(self, status: PipelineStatus) -> None:
-        super().write_status(status)
-        with storage_errors(self.status_path):
-            content = self.status_path.read_bytes()
-        self._storage.put(_STATUS, content)
+        """The local disk is not needed, so that the status can say that it is full."""
+        self._storage.put(_STATUS, pack_status(status))
 
 
 class OutboxCopy:
     """Copies what the outbox on storage has for one node into a local outbox, where its readers find it.
 
-    What they have removed there is deleted on the storage. Not thread-safe.
+    What they have removed there is deleted on the storage. Nodes of one data folder each have a status file of their
+    own: it tells what has been copied for them. Not thread-safe.
     """
 
     def __init__(self, storage: Storage, outbox: Outbox, node: str) -> None:
@@ -110,12 +98,15 @@ class OutboxCopy:
         """Copy what is new and delete what is done. Raises StorageError; then the next call goes on."""
         status = self._storage.get(_STATUS)  # first: what the pipeline has read for it is there, then
         self._delete_done()
+        waiting = sum(path.parent.name == self._node for path in self._copied)
         for office, file in _batches(self._storage.files(f"{_ROOT}/{self._node}")):
             path = self._outbox.folder_of(office) / Path(file.name).name
             if path in self._copied:
                 continue
-            if office == self._node and len(self._copied) >= _COPIED:
-                continue  # events for links are few, and whether some wait must be known
+            if office == self._node:
+                if waiting >= _COPIED:
+                    continue
+                waiting += 1  # events for links are few, and whether some wait must be known
             self._copy(file, path)
         if status is not None:
             make_folder(self._outbox.status_path.parent)
@@ -123,13 +114,15 @@ class OutboxCopy:
 
     def _copy(self, file: StoredFile, path: Path) -> None:
         """Copy a batch, its record last."""
-        local = path.exists()  # left by an earlier run of this node
-        content = path.read_bytes() if local else self._storage.get(file.name)
+        content, is_here = None, False
+        with storage_errors(path), suppress(FileNotFoundError):
+            content, is_here = path.read_bytes(), True  # left by an earlier run of this node
+        content = content or self._storage.get(file.name)
         if content is None:
             return
         stored = file.name.rpartition("/")[0] + "/letters/"
         names = [name for name, _ in parse_record(content, path)[1]]
-        if not local:
+        if not is_here:
             make_folder(path.parent / "letters")
             for name in names:
                 self._copy_letters(stored + name, path.parent / "letters" / name)
@@ -153,6 +146,10 @@ class OutboxCopy:
             self._storage.delete([record])  # and then the files, or it could not be read if that is interrupted
             self._storage.delete(files)
             del self._copied[path]
+
+
+def _stored_letters(file: LetterFile) -> str:
+    return f"{_stored_folder(file.office)}/letters/{file.name}"
 
 
 def _stored_folder(office: str) -> str:

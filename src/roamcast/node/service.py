@@ -126,6 +126,8 @@ class Node:
             )
             opened.callback(self.control.close)
             outbox = Outbox(folder.outbox)
+            if settings.storage is not None:
+                outbox = Outbox(folder.outbox, f"status-{settings.domain}.json")
             self.forwarding = ForwardingQueues(outbox, settings.domain, settings.forwarding)
             signed_http, joined = self.office.signed_http, self.office.peers
             self.peer_requests = PeerRequests(self.control, self.clock)

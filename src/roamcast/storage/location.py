@@ -7,7 +7,7 @@ from pathlib import Path
 from roamcast.errors import InputError
 from roamcast.storage.folder import FolderStorage
 from roamcast.storage.port import Storage
-from roamcast.storage.remote import RemoteStorage
+from roamcast.storage.remote import PROTOCOLS, RemoteStorage
 
 __all__ = ["open_storage"]
 
@@ -23,4 +23,7 @@ def open_storage(place: str) -> Storage:
         return FolderStorage(Path(place).absolute())
     if place.startswith("file:///"):
         return FolderStorage(Path(place.removeprefix("file://")))
+    if (protocol := place.partition("://")[0]) not in PROTOCOLS:
+        known = ", ".join(f"{name}://" for name in PROTOCOLS)
+        raise InputError(f"unknown kind of storage {protocol!r}", where=place, hint=f"a folder, or one of {known}")
     return RemoteStorage(place)

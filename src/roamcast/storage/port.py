@@ -29,7 +29,10 @@ class Storage(Protocol):
         """Where it is, for messages."""
 
     def check(self) -> None:
-        """Raises an error that says what to do if the storage cannot be used, or `create` does not work there."""
+        """Raises an error that says what to do if the storage cannot be used, or `create` does not work there.
+
+        A folder is not created: one that is not mounted looks like one that is missing.
+        """
 
     def put(self, name: str, content: bytes) -> None:
         """Write a file, replacing an existing one."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
-import uuid
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -11,6 +12,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
+from roamcast.durable import storage_errors
 from roamcast.errors import (
     InputError,
     MissingExtraError,
@@ -20,25 +22,31 @@ from roamcast.errors import (
     StorageError,
     UnavailableError,
 )
+from roamcast.storage.checks import check_create
 from roamcast.storage.port import StoredFile
 
 __all__ = ["PROTOCOLS", "RemoteStorage"]
 
-PROTOCOLS: Final = ("s3", "gs", "gcs", "abfs", "az", "memory")
+PROTOCOLS: Final = ("s3", "gs", "gcs", "abfs", "az")
 """Object stores whose fsspec adapters create a file atomically, and only if there is none of that name."""
 
 _S3: Final = {
+    "max_concurrency": 1,  # of the parts of a file, which are in memory; several files are transferred at once
     "config_kwargs": {
         "connect_timeout": 5,
         "read_timeout": 30,
         "max_pool_connections": 32,
-        "retries": {"max_attempts": 2},
-    }
+        "retries": {"max_attempts": 1},
+    },
 }
+_ATTEMPTS: Final = 2  # of s3fs, for errors that botocore does not retry; callers repeat what fails for longer
+_PART_BYTES: Final = 8 << 20
 _DELETED_AT_ONCE: Final = 1_000
 _NO_CREDENTIALS: Final = frozenset({"NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError"})
 _FORBIDDEN: Final = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
 _REFUSED_HINT: Final = "check the credentials (AWS_ACCESS_KEY_ID and the like) and what they allow"
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+_TEXT_LENGTH: Final = 200
 _UNREACHABLE_HINT: Final = "check the endpoint (AWS_ENDPOINT_URL) and the network"
 
 
@@ -46,14 +54,12 @@ class RemoteStorage:
     """Files below a URL such as s3://bucket/prefix. See `port.Storage`."""
 
     def __init__(self, url: str) -> None:
-        """Raises InputError or MissingExtraError. Nothing is sent yet."""
+        """Of one of the PROTOCOLS. Raises InputError or MissingExtraError. Nothing is sent yet."""
         protocol, _, root = url.partition("://")
-        if protocol not in PROTOCOLS:
-            known = ", ".join(f"{name}://" for name in PROTOCOLS if name != "memory")
-            raise InputError(f"unknown kind of storage {protocol!r}", where=url, hint=f"a folder, or one of {known}")
         if not root.strip("/") or root.startswith("/"):
             raise InputError("no bucket", where=url, hint="such as s3://bucket/prefix")
-        options: dict[str, Any] = _S3 if protocol == "s3" else {}
+        self._is_s3 = protocol == "s3"
+        options: dict[str, Any] = _S3 if self._is_s3 else {}
         try:
             import fsspec
 
@@ -65,32 +71,29 @@ class RemoteStorage:
                 where=url,
                 hint="for S3: pip install 'roamcast[storage]'",
             ) from error
+        if self._is_s3:
+            self._files.retries = _ATTEMPTS
         self.url = url.rstrip("/")
         self._root = root.strip("/")
 
     def check(self) -> None:
-        name, contents = f"check-{uuid.uuid4()}", (b"first", b"second")
         try:
-            found = [self.create(name, content) for content in contents]
-            self.delete([name])
+            check_create(self)
         except StorageError as error:
             raise _refusal(error.__cause__, self.url) or UnavailableError(
                 error.message, where=self.url, hint=error.hint
             ) from error
-        if found != [None, contents[0]]:
-            raise InputError(
-                "this storage replaces files that it should only create if they do not exist",
-                where=self.url,
-                hint="use one that honours 'If-None-Match: *'",
-            )
 
     def put(self, name: str, content: bytes) -> None:
         with self._errors():
             self._files.pipe_file(self._path(name), content)
 
     def put_file(self, name: str, path: Path) -> None:
+        with storage_errors(path):
+            path.open("rb").close()  # a file that cannot be read is not an error of the storage
+        options: dict[str, Any] = {"chunksize": _PART_BYTES} if self._is_s3 else {}
         with self._errors():
-            self._files.put_file(str(path), self._path(name))
+            self._files.put_file(str(path), self._path(name), **options)
 
     def create(self, name: str, content: bytes) -> bytes | None:
         try:
@@ -114,11 +117,14 @@ class RemoteStorage:
             return content
 
     def get_file(self, name: str, path: Path) -> bool:
-        with self._errors():
+        with storage_errors(path):
+            path.touch()  # a file that cannot be written is not an error of the storage
+        with self._errors(path):
             try:
                 self._files.get_file(self._path(name), str(path))
             except FileNotFoundError as error:
                 _check_missing(error)
+                path.unlink(missing_ok=True)
                 return False
             return True
 
@@ -140,22 +146,35 @@ class RemoteStorage:
                 self._delete(paths[start : start + _DELETED_AT_ONCE])
 
     def _delete(self, paths: list[str]) -> None:
-        if len(paths) > 1 and "s3" in self._files.protocol:
-            self._files.rm(paths)  # one request
+        if len(paths) > 1 and self._is_s3:
+            self._delete_at_once(paths)
             return
         for path in paths:
             with suppress(FileNotFoundError):
                 self._files.rm_file(path)
 
+    def _delete_at_once(self, paths: list[str]) -> None:
+        """In one request. (`rm` does, too, but does not tell what S3 has refused.)"""
+        bucket = self._root.partition("/")[0]
+        objects = [{"Key": path.removeprefix(f"{bucket}/")} for path in paths]
+        answer = self._files.call_s3("delete_objects", Bucket=bucket, Delete={"Objects": objects, "Quiet": True})
+        if refused := [error for error in answer.get("Errors", ()) if error.get("Code") != "NoSuchKey"]:
+            first = refused[0]
+            error = PermissionError if first.get("Code") == "AccessDenied" else OSError
+            raise error(f"{len(refused)} files cannot be deleted, such as {first.get('Key')}: {first.get('Message')}")
+
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"
 
     @contextmanager
-    def _errors(self) -> Iterator[None]:
-        """Convert whatever an adapter raises: each has errors of its own."""
+    def _errors(self, local: Path | None = None) -> Iterator[None]:
+        """Convert whatever an adapter raises: each has errors of its own. Some are of the `local` disk."""
         try:
             yield
         except Exception as error:
+            if local is not None and getattr(error, "errno", None) in _FULL:
+                with storage_errors(local):
+                    raise
             refusal = _refusal(error, self.url)
             message, hint = (refusal.message, refusal.hint) if refusal else (_text(error), _UNREACHABLE_HINT)
             raise StorageError(f"the storage does not work: {message}", where=self.url, hint=hint) from error
@@ -183,12 +202,14 @@ def _refusal(error: BaseException | None, url: str) -> RoamcastError | None:
 
 
 def _text(error: BaseException | None) -> str:
-    return str(error) or type(error).__name__
+    """What an adapter says, without the rest of a long answer: nodes show it to everybody."""
+    return str(error).partition("\n")[0][:_TEXT_LENGTH] or type(error).__name__
 
 
 def _written_at(entry: dict[str, Any]) -> int:
-    time = entry.get("LastModified") or entry.get("updated") or entry.get("last_modified") or entry.get("created")
-    if isinstance(time, str):
-        time = datetime.fromisoformat(time)
-    seconds = time.timestamp() if isinstance(time, datetime) else float(time or 0)
+    """If it is unknown: now, so that nothing is taken for old."""
+    written = entry.get("LastModified") or entry.get("updated") or entry.get("last_modified") or entry.get("created")
+    if isinstance(written, str):
+        written = datetime.fromisoformat(written)
+    seconds = written.timestamp() if isinstance(written, datetime) else float(written or time.time())
     return round(seconds * 1_000_000_000)

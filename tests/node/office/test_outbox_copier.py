@@ -9,18 +9,17 @@ import orjson
 import pyarrow as pa
 import pytest
 from nodes import in_process_node, letter_body, problems, until
+from storages import new_folder
 
 from roamcast.deliver.outbox import LETTERS_SCHEMA, PipelineStatus
 from roamcast.deliver.shared_outbox import SharedOutbox
 from roamcast.errors import InputError
-from roamcast.storage.location import open_storage
 
 
 def test_letters_come_from_storage(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """While it does not respond, the node says so and accepts everything else; then it goes on."""
     place = tmp_path / "storage"
-    storage = open_storage(str(place))
-    storage.check()
+    storage = new_folder(place)
     outbox = SharedOutbox(storage, tmp_path / "pipeline")
 
     def put(number: int) -> None:
@@ -47,6 +46,7 @@ def test_letters_come_from_storage(tmp_path: Path, caplog: pytest.LogCaptureFixt
         until(lambda: len(anna.pull()) == 2, "the second letter")
         until(lambda: not problems(node), "the node to be well")
         until(lambda: not storage.files("outbox/local"), "the batches to be deleted")
+    assert [path.name for path in (tmp_path / "node" / "outbox").glob("*.json")] == ["status-local.json"]
 
 
 def test_a_bad_storage_keeps_a_node_from_starting(tmp_path: Path) -> None:

@@ -63,6 +63,19 @@ def test_events_of_an_earlier_pipeline_come_first(outbox: Outbox, queues: Forwar
     assert queues.take(LINK, {FIRST: 41, SECOND: 1}) is None
 
 
+def test_a_clock_that_is_set_back_changes_no_order(outbox: Outbox, queues: ForwardingQueues) -> None:
+    """Batches of a pipeline are taken by number. That a pipeline is an earlier one is known by its first batch."""
+    leave(outbox, 9, 1)
+    leave(outbox, 10, 2)
+    leave(outbox, 3, 1, pipeline="second")
+    now = time.time()
+    for path, age in zip(outbox.waiting(OFFICE), (20, 10, 30), strict=True):  # of the second, and two of the first
+        os.utime(path, (now - age, now - age))
+    assert queues.take(LINK, {}) == events(FIRST, 1, 1)
+    assert queues.take(LINK, {FIRST: 1}) == events(FIRST, 2, 2)
+    assert queues.take(LINK, {FIRST: 2}) == events(SECOND, 1, 1)
+
+
 def test_a_response_is_limited(outbox: Outbox) -> None:
     """But has at least one event."""
     leave(outbox, 1, *range(1, 10))

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from worlds import event, subscription
 
-from roamcast.deliver.outbox import LetterFile
+from roamcast.deliver.batch_records import LetterFile
 from roamcast.errors import UnavailableError
 from roamcast.journal.records import Record
 from roamcast.pipeline.letters import context as module

@@ -20,7 +20,6 @@ from pyspark.sql import SparkSession
 from worlds import NOON, event, journal, letters, removal, run, subscription
 
 from roamcast.deliver.outbox import LetterFiles, Outbox, PipelineStatus
-from roamcast.deliver.shared_outbox import OutboxCopy
 from roamcast.errors import CapacityError, CorruptionError, StorageError
 from roamcast.journal.bodies import BindingBody, SubscriptionBody
 from roamcast.journal.records import Record
@@ -31,7 +30,6 @@ from roamcast.pipeline.query.stream import PipelineLimits, PipelineQuery
 from roamcast.pipeline.state.manifests import Manifest, StateFolder
 from roamcast.places import Places
 from roamcast.space import GEOGRAPHIC
-from roamcast.storage.folder import FolderStorage
 
 pytestmark = pytest.mark.spark
 
@@ -368,45 +366,6 @@ def test_a_batch_waits_for_the_disk_of_its_tasks(
         logger.removeHandler(handler)
     assert "waits for storage" in warnings[0]
     assert letters(tmp_path) == [("ann", 1, "s1", "cam:1")]
-
-
-def test_a_batch_waits_for_shared_storage(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is repeated until the storage works again. Then the letters are there, and the state for another host."""
-    place, elsewhere = tmp_path / "storage", tmp_path / "elsewhere"
-    storage = FolderStorage(place)
-    storage.check()
-    warnings: list[str] = []
-
-    class Mount(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            warnings.append(record.getMessage())
-            if elsewhere.exists():
-                elsewhere.rename(place)
-
-    handler, logger = Mount(), logging.getLogger("roamcast.pipeline.query.stream")
-    monkeypatch.setattr("roamcast.pipeline.query.stream._STORAGE_PAUSE_S", 0.01)
-    pipeline = open_pipeline(tmp_path / "one", storage=storage)
-    query = PipelineQuery(spark, pipeline, tmp_path / "one", PipelineLimits()).start()
-    logger.addHandler(handler)
-    try:
-        place.rename(elsewhere)
-        journal(tmp_path / "one", [subscription("s1", "ann"), event("cam", 1)])
-        query.processAllAvailable()
-    finally:
-        logger.removeHandler(handler)
-        query.stop()
-        pipeline.close()
-    assert "waits for storage" in warnings[0]
-    OutboxCopy(storage, Outbox(tmp_path / "node"), "local").update()
-    outbox = Outbox(tmp_path / "node")
-    (record,) = outbox.waiting("local")
-    assert [letter.number for letter in outbox.read(record)] == [1]
-    status = outbox.read_status()
-    assert status is not None
-    assert (status.batch, status.waiting_for_storage) == (0, None)
-    other = open_pipeline(tmp_path / "two", storage=storage)
-    other.close()
-    assert (other.manifest.batch, other.manifest.counters["letters"]) == (0, 1)
 
 
 def test_an_idle_pipeline_gives_signs_of_life(

@@ -14,6 +14,7 @@ __all__ = ["OutboxCopier"]
 log = logging.getLogger(__name__)
 
 _LONGEST_BACKOFF = 10.0  # seconds
+_LONGEST_STOP = 5.0  # seconds
 
 
 class OutboxCopier:
@@ -30,9 +31,10 @@ class OutboxCopier:
         self._thread.start()
 
     def stop(self) -> None:
+        """End the thread, unless it waits for a storage that does not respond: it may be killed at any time."""
         self._stop.set()
         if self._thread.is_alive():
-            self._thread.join()
+            self._thread.join(_LONGEST_STOP)
 
     def _run(self) -> None:
         pause = 0.0

@@ -85,7 +85,7 @@ class ForwardingQueues:
         if (changed := self._changed(link)) is None:
             return None
         office = self._office(link)
-        for path in sorted(self._outbox.waiting(office), key=self._write_order):
+        for path in self._in_order(self._outbox.waiting(office)):
             letters = self._read(office, path)
             pipeline = pipeline_key(letters[0].sender)
             left = [letter for letter in letters if letter.number > after.get(pipeline, 0)]
@@ -135,9 +135,16 @@ class ForwardingQueues:
                 self._dropped.failed(f"{self.dropped} events were dropped because no peer took them in time")
                 log.error("%d events for link %s were not taken within %g s: dropped", count, office, self.keep)
 
-    def _write_order(self, path: Path) -> tuple[int, str]:
-        """Batches of an earlier pipeline come first, though the next one counts its batches from 0 again."""
-        return self._outbox.written_at(path), path.name
+    def _in_order(self, paths: list[Path]) -> list[Path]:
+        """Batches of a pipeline by number, those of an earlier pipeline first, though each counts from 0.
+
+        Times only tell which pipeline is earlier: clocks of hosts and storages may be set back between two batches.
+        """
+        first: dict[str, int] = {}
+        for path in paths:
+            written = self._outbox.written_at(path)
+            first[_sender(path)] = min(written, first.get(_sender(path), written))
+        return sorted(paths, key=lambda path: (first[_sender(path)], _sender(path), path.name))
 
     def _office(self, link: str) -> str:
         return f"{self._node}@{link}"
@@ -154,6 +161,11 @@ class ForwardingQueues:
         if last is None or last[0] != path:
             last = self._last_read[office] = path, self._outbox.read(path)
         return last[1]
+
+
+def _sender(path: Path) -> str:
+    """The pipeline of a batch, with the ending of its file: they are named `<batch>-<pipeline>.json`."""
+    return path.name.partition("-")[2]
 
 
 def pipeline_key(pipeline: str) -> str:

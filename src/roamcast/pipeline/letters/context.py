@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import orjson
 import pyarrow as pa
 
-from roamcast.deliver.outbox import LetterFile
+from roamcast.deliver.batch_records import LetterFile
 from roamcast.durable import make_folder
 from roamcast.errors import CorruptionError, UnavailableError
 from roamcast.pipeline.schemas import BINDINGS, EXPIRED_BINDINGS, SUBSCRIPTIONS, StateTable

@@ -19,8 +19,9 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
 
-from roamcast.deliver.outbox import LetterFile, LetterFiles, letter_path
-from roamcast.errors import StorageError
+from roamcast.deliver.batch_records import LetterFile
+from roamcast.deliver.outbox import LetterFiles, letter_path
+from roamcast.errors import CorruptionError, StorageError
 from roamcast.journal.port import RecordReader
 from roamcast.pipeline.letters.by_receiver import LetterSink, make_letters
 from roamcast.pipeline.letters.by_source import address_events
@@ -68,19 +69,20 @@ def make_letters_by_job(
     matched = match_rows(rows, context.match, read_ranges(journal, ranges), context.shards)
     addressed = exchange(matched, context.shards).mapInArrow(_address(context), spark_schema(_ADDRESSED_SCHEMA))
     made = exchange(addressed, context.shards).mapInArrow(_make(context, outbox), spark_schema(_REPORT_SCHEMA))
-    with _storage_errors_of_tasks(outbox):
+    with _errors_of_tasks(outbox):
         return [LetterReport.from_json(report) for report in made.toArrow()[_REPORT].to_pylist()]
 
 
 @contextmanager
-def _storage_errors_of_tasks(outbox: Path) -> Iterator[None]:
-    """Convert what Spark says of a task that could not write to a StorageError: the batch can be repeated."""
+def _errors_of_tasks(outbox: Path) -> Iterator[None]:
+    """Convert what Spark says of a task that could not read or write, if the driver can do something about it."""
     try:
         yield
     except PySparkException as error:
         ours = re.findall(r"roamcast\.errors\.(\w+): (.*)", str(error))
-        if ours and ours[-1][0] == StorageError.__name__:
-            raise StorageError(ours[-1][1]) from error
+        for kind in (StorageError, CorruptionError):
+            if ours and ours[-1][0] == kind.__name__:
+                raise kind(ours[-1][1]) from error
         if not ours and (message := os.strerror(errno.ENOSPC)) in str(error):
             raise StorageError(message, where=str(outbox), hint="free some disk space") from error
         raise

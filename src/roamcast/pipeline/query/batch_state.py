@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from roamcast.deliver.outbox import LetterFile
+from roamcast.deliver.batch_records import LetterFile
 from roamcast.match.index.term_statistics import TermStatistics
 from roamcast.model import NO_END
 from roamcast.pipeline.letters.by_source import find_of_sources

@@ -47,6 +47,8 @@ NEW_HINT: Final = (
 _GONE_HINT: Final = (
     "check that it is mounted, or restore it; to move this working copy there, remove the file 'storage'"
 )
+_ELSEWHERE_HINT: Final = f"if its pipeline is on a storage, pass that one as --storage; else {NEW_HINT}"
+_OTHER_HINT: Final = "move the pipeline folder away to continue the pipeline on the storage, or use another storage"
 
 
 class PipelineFolder:
@@ -88,6 +90,11 @@ class PipelineFolder:
             self._shared.check_generation()
             self._shared.put_checkpoint(batch)
 
+    def check_uncommitted(self, batch: int) -> None:
+        """Raises UnavailableError or ConflictError if another process has committed a batch on shared storage."""
+        if self._shared is not None:
+            self._shared.state.check_uncommitted(batch)
+
     def share(self, shared: SharedPipeline) -> None:
         """From now on, publish on shared storage what must survive this host."""
         self._shared, self.state.shared = shared, shared.state
@@ -99,9 +106,7 @@ class PipelineFolder:
         folder = self.folder / "outbox"
         with storage_errors(folder):
             shutil.rmtree(folder, ignore_errors=True)  # on their way when a process was killed
-        outbox = SharedOutbox(self._shared.storage, folder)
-        outbox.sweep()
-        return outbox
+        return SharedOutbox(self._shared.storage, folder)
 
     def begin_generation(self) -> None:
         """Count this start, so that older processes stop."""
@@ -132,36 +137,42 @@ def open_pipeline(data: Path, *, new: bool = False, storage: Storage | None = No
     pipeline, or if state and checkpoint do not belong together.
 
     With `storage`, the pipeline there is continued, and the folder becomes a working copy of it. If none is there yet,
-    that of the folder is moved there. A process that runs it on another host is overtaken.
+    that of the folder is moved there. A process that runs it on another host is overtaken, unless this one fails first.
     """
     folder = data / "pipeline"
     make_folder(data, mode=0o700)
     make_folder(folder)
     make_folder(journal_root(data))  # a folder with a journal is a data folder, even before its first node
     pipeline = PipelineFolder(folder, _take_lock(folder / "lock"))
+    marker = folder / "storage"
     try:
-        was_shared = _check_place(folder / "storage", storage)
+        was_shared = _check_place(marker, storage)
         shared = None if storage is None else SharedPipeline(storage, folder)
-        is_restored = shared is not None and _restore(pipeline, shared, new=new)
-        if was_shared and not is_restored and not new:
-            raise ConflictError(
-                "there is no pipeline on the storage any more", where=str(folder / "storage"), hint=_GONE_HINT
-            )
+        is_restored = False
+        if shared is not None and shared.id:
+            if not was_shared:
+                _make_room(pipeline, shared, new=new)
+                write_atomic(marker, shared.url.encode())
+            is_restored = shared.overtake(lambda: _copy(pipeline, shared, new=new), new=new)
+        elif was_shared and not new:
+            raise ConflictError("there is no pipeline on the storage any more", where=str(marker), hint=_GONE_HINT)
         inherited = Inherited({}, MovingRegionState.empty())
         if new:
-            inherited = _take_over(pipeline, data, _move_away(pipeline))
+            earlier = _move_away(pipeline)
+            if shared is not None and (was_shared or shared.id) and not is_restored:
+                earlier = earlier if shared.has_newest(earlier) else None
+            inherited = _take_over(pipeline, data, earlier)
         elif not (folder / "identity.json").exists():
             _check_unused(pipeline, data)
         if not (folder / "identity.json").exists():
             _create(pipeline, inherited)
-        _remove_torn_files(pipeline)
-        pipeline.manifest = _read_consistent(pipeline)
+        _open(pipeline)
         pipeline.begin_generation()
         if shared is not None:
             if new or not is_restored:
                 shared.begin(pipeline.id, pipeline.state)
             pipeline.share(shared)
-            write_atomic(folder / "storage", shared.url.encode())
+            write_atomic(marker, shared.url.encode())
     except BaseException:
         pipeline.close()
         raise
@@ -201,22 +212,30 @@ def _check_place(marker: Path, storage: Storage | None) -> bool:
     return bool(known)
 
 
-def _restore(pipeline: PipelineFolder, shared: SharedPipeline, *, new: bool) -> bool:
-    """Become the process that runs the pipeline on the storage, and copy it here; False if the storage is new."""
-    claim = shared.newest_claim()
-    if claim is None:
-        return False
+def _make_room(pipeline: PipelineFolder, shared: SharedPipeline, *, new: bool) -> None:
+    """A local pipeline is not replaced by another one, nor by an older state: it is moved away, or a ConflictError."""
+    if new:
+        _move_away(pipeline)
+        return
+    manifest, identity = pipeline.state.newest(), pipeline.folder / "identity.json"
+    own = manifest.pipeline if manifest is not None else _read_identity(identity) if identity.exists() else shared.id
+    newest = shared.newest_batch()
+    if own != shared.id or (manifest is not None and newest is not None and manifest.batch > newest):
+        reason = "another pipeline" if own != shared.id else "a newer state of the pipeline"
+        raise ConflictError(f"{reason} than {shared.url}", where=str(pipeline.folder), hint=_OTHER_HINT)
+
+
+def _copy(pipeline: PipelineFolder, shared: SharedPipeline, *, new: bool) -> int:
+    """Make the folder a copy of the pipeline on the storage; its last batch. With `new`, the state is enough."""
+    if shared.is_ended and not new:
+        raise ConflictError("a start with --new was interrupted", where=shared.url, hint="start it with --new again")
     for subfolder in (pipeline.state.parts.folder, pipeline.state.segments):
         make_folder(subfolder)
-    shared.claim(claim.pipeline)  # first: then the process that ran it cannot change it any more
-    try:
-        shared.restore()
-    except CorruptionError as error:
-        if not new:
-            raise
-        log.warning("starting a new pipeline without the state on the storage: %s", error)
-    _write_identity(pipeline, claim.pipeline)
-    return True
+    batch = shared.restore()
+    _write_identity(pipeline, shared.id)
+    if not new:
+        _open(pipeline)
+    return batch
 
 
 def _move_away(pipeline: PipelineFolder) -> Path | None:
@@ -250,7 +269,7 @@ def _take_over(pipeline: PipelineFolder, data: Path, earlier: Path | None) -> In
         if (last := journal.last_offset(node))
     ]
     pipeline.takeover_note = (
-        "there is no earlier state, so subscriptions and live bindings are taken from the registries of the nodes; "
+        "no earlier state can be used, so subscriptions and live bindings are taken from the registries of the nodes; "
         f"letters of events that are still in the journal may be sent twice ({'; '.join(left) or 'none'}), and letters "
         "of bindings that have ended are missing"
     )
@@ -261,10 +280,18 @@ def _check_unused(pipeline: PipelineFolder, data: Path) -> None:
     """Without an identity, only a new pipeline may start. One that a crash interrupted while it was created is new."""
     newest = pipeline.state.newest()
     was_used = _last_batch(pipeline.checkpoint / "offsets") >= 0 or (newest and newest.batch != BEFORE_FIRST)
-    if was_used or Outbox(data / "outbox").status_path.exists():
+    if was_used or any((data / "outbox").glob("status*.json")):  # of the pipeline, or of nodes that copied it
         raise ConflictError(
             "a pipeline has run here before, but its identity is missing", where=str(pipeline.folder), hint=NEW_HINT
         )
+    journal = open_journal(data)
+    for node in journal.nodes():
+        if (first := journal.first_offset(node)) > 1:
+            raise ConflictError(
+                f"another pipeline has read and deleted this journal before offset {first}",
+                where=journal.location(node),
+                hint=_ELSEWHERE_HINT,
+            )
 
 
 def _create(pipeline: PipelineFolder, inherited: Inherited) -> None:
@@ -279,6 +306,11 @@ def _write_identity(pipeline: PipelineFolder, identity: str) -> None:
     make_folder(pipeline.checkpoint)
     write_atomic(pipeline.checkpoint / "roamcast.json", content)
     write_atomic(pipeline.folder / "identity.json", content)
+
+
+def _open(pipeline: PipelineFolder) -> None:
+    _remove_torn_files(pipeline)
+    pipeline.manifest = _read_consistent(pipeline)
 
 
 def _remove_torn_files(pipeline: PipelineFolder) -> None:

@@ -16,15 +16,16 @@ from pathlib import Path
 from typing import Final
 
 from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming.query import StreamingQuery
 
 from roamcast.durable import storage_errors
-from roamcast.errors import CorruptionError, RoamcastError, UnavailableError
+from roamcast.errors import ConflictError, CorruptionError, RoamcastError, UnavailableError
 from roamcast.journal.remote import JournalServer
 from roamcast.match.partitioners.categories import CategoryParameters, Distribution
 from roamcast.match.warm_up import warm_up
 from roamcast.pipeline.query.batch_state import BatchSettings
 from roamcast.pipeline.query.identity import PipelineFolder, open_pipeline
-from roamcast.pipeline.query.session import LOCAL_CHECKPOINT, session
+from roamcast.pipeline.query.session import LOCAL_CHECKPOINT, find_java, session
 from roamcast.pipeline.query.stream import PipelineLimits, PipelineQuery
 from roamcast.pipeline.state.index_state import PhysicalPlan, choose_shard_count
 from roamcast.pipeline.state.manifests import BEFORE_FIRST
@@ -103,10 +104,13 @@ def run_pipeline(
 ) -> None:
     """Run until SIGTERM or SIGINT, or until a batch fails: then log the reason and exit with 1.
 
+    Raises ConflictError if another process has started the pipeline since, CorruptionError if a file is damaged.
+
     `limits.batch.workers` is the number of shards of a partitioned index; 0: see `choose_shard_count`. A signal waits
     for the current batch. If the process is killed instead, nothing is lost: the next start repeats the batch.
     """
     if storage is not None:
+        find_java()  # before a process on another host is overtaken
         storage.check()
     pipeline = open_pipeline(data, new=new, storage=storage)
     if pipeline.takeover_note:
@@ -145,15 +149,22 @@ def run_pipeline(
             log.info("pipeline %s stopped", pipeline.id)
             # Spark's shutdown interrupts threads and logs errors. Between batches everything of ours is on disk.
             os._exit(0)
+    failure = _failure(query, runner, pipeline.folder / "spark.log")
+    if isinstance(failure, (ConflictError, CorruptionError)):
+        raise failure
+    if failure is not None:
+        # It may be temporary: a supervisor can restart the pipeline, which repeats the batch.
+        log.error("%s", failure)
+        sys.exit(1)
+
+
+def _failure(query: StreamingQuery, runner: PipelineQuery, log_file: Path) -> RoamcastError | None:
+    """Why a query has ended."""
     try:
         query.awaitTermination()
     except StreamingQueryException as error:
-        failure = runner.failure or _parse_failure(error, pipeline.folder / "spark.log")
-        if isinstance(failure, CorruptionError):
-            raise failure from error
-        # Other failures may be temporary: a supervisor can restart the pipeline, which repeats the batch.
-        log.error("%s", failure)
-        sys.exit(1)
+        return runner.failure or _parse_failure(error, log_file)
+    return runner.failure
 
 
 def _scratch_option(folder: Path) -> dict[str, str]:

@@ -24,7 +24,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from roamcast.deliver.outbox import LetterFiles, Outbox, PipelineStatus
 from roamcast.durable import storage_errors, write_atomic
-from roamcast.errors import CapacityError, ConflictError, RoamcastError, StorageError
+from roamcast.errors import CapacityError, ConflictError, CorruptionError, RoamcastError, StorageError
 from roamcast.failures import wall_time
 from roamcast.journal.reader import open_journal
 from roamcast.pipeline.letters.context import LetterContext, LetterReport
@@ -89,10 +89,12 @@ class PipelineQuery:
         self._stopping = threading.Event()
         self._status = PipelineStatus(pipeline.id, pipeline.manifest.batch, pipeline.manifest.counters)
         self._status_lock = threading.Lock()
+        self._status_changed = threading.Event()  # since the status was written
+        self._status_writer = threading.Lock()  # held while it is written
         self._dead_letter_files: dict[str, _DeadLetterFile] = {}
         self._heartbeat_over = threading.Event()
         self.failure: RoamcastError | None = None
-        """What a batch failed with. Spark passes on no more than its text."""
+        """Why the query has ended. Of an error in a batch Spark passes on no more than its text."""
 
     def start(self) -> StreamingQuery:
         """Start the query, or continue where the last run ended."""
@@ -127,7 +129,7 @@ class PipelineQuery:
                 result, timer = self._retry_while_storage_fails(batch)
                 self._report(result, timer)
             except RoamcastError as error:
-                self.failure = error
+                self.failure = self.failure or error
                 raise
 
     def _retry_while_storage_fails(self, batch: int) -> tuple[BatchResult, StepTimer]:
@@ -147,6 +149,9 @@ class PipelineQuery:
                     waiting = True
                 if self._stopping.wait(_STORAGE_PAUSE_S):
                     raise
+            except CorruptionError:
+                self._pipeline.check_uncommitted(batch)  # who commits it at the last moment deletes its records
+                raise
             else:
                 if waiting:
                     log.info("batch %d is done: storage works again", batch)
@@ -256,11 +261,19 @@ class PipelineQuery:
             self._status = replace(self._status, **changes)
 
     def _write_status(self) -> None:
-        """Write the status file. Raises StorageError."""
-        with self._status_lock:
-            count, since = self._count_dead_letters()
-            status = replace(self._status, written_at=wall_time(), dead_letters=count, dead_letters_since=since)
-            self._outbox.write_status(status)
+        """Write the status file. Raises StorageError.
+
+        Does not wait for another thread that is writing it: that one writes it again, then.
+        """
+        self._status_changed.set()
+        while self._status_changed.is_set() and self._status_writer.acquire(blocking=False):
+            try:
+                self._status_changed.clear()
+                count, since = self._count_dead_letters()
+                self._update_status(written_at=wall_time(), dead_letters=count, dead_letters_since=since)
+                self._outbox.write_status(self._status)
+            finally:
+                self._status_writer.release()
 
     def _beat(self, query: StreamingQuery) -> None:
         """Write the status file regularly while the query is active, so that nodes can tell idle from dead."""
@@ -276,7 +289,12 @@ class PipelineQuery:
                 if not warned:
                     log.warning("the status file was not written: %s; retrying", error)
                 warned = True
-            except Exception as error:  # without Spark, or with a newer process, this one is not the pipeline any more
+            except ConflictError as error:
+                self.failure = self.failure or error
+                self._stopping.set()  # a batch that waits
+                query.stop()
+                return
+            except Exception as error:  # without Spark, this is not the pipeline any more
                 log.debug("no more heartbeats: %s", error)
                 return
 

@@ -10,20 +10,19 @@ as has everything it names.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from roamcast.checked_json import pack, unpack
 from roamcast.durable import make_folder, storage_errors, write_atomic
 from roamcast.errors import CorruptionError
 from roamcast.match.index.lsm import IndexStore
@@ -193,11 +192,7 @@ class StateFolder:
         with storage_errors(path):
             written = path.read_bytes()
         try:
-            content = orjson.loads(written)
-            if content["format"] != FORMAT:
-                raise ValueError(f"format {content['format']!r}, not {FORMAT!r}")
-            if content.pop("checksum") != _checksum(content):
-                raise ValueError("its checksum is wrong")
+            content = unpack(written, FORMAT)
             if content["batch"] != batch:
                 raise ValueError(f"it is of batch {content['batch']}")
             tables = {name: tuple(Part(**part) for part in parts) for name, parts in content["tables"].items()}
@@ -228,7 +223,6 @@ def split_rows(table: StateTable, rows: pa.Table, shards: int) -> Iterator[tuple
 
 def _pack(manifest: Manifest) -> bytes:
     content = {
-        "format": FORMAT,
         "pipeline": manifest.pipeline,
         "batch": manifest.batch,
         "shards": manifest.shards,
@@ -237,8 +231,7 @@ def _pack(manifest: Manifest) -> bytes:
         "moving_regions": [files._asdict() for files in manifest.moving_regions],
         "counters": dict(manifest.counters),
     }
-    checked = {"checksum": _checksum(content), **content}
-    return orjson.dumps(checked, option=orjson.OPT_INDENT_2)
+    return pack(FORMAT, content, indent=True)
 
 
 def _named_files(manifest: Manifest) -> tuple[list[str], list[str]]:
@@ -251,7 +244,3 @@ def _named_files(manifest: Manifest) -> tuple[list[str], list[str]]:
         parts += [part.name for table in sharded.partitioning.tables.values() for part in table]
         others += [routes.table for routes in sharded.routes]
     return parts, others
-
-
-def _checksum(content: Mapping[str, Any]) -> str:
-    return hashlib.sha256(orjson.dumps(content)).hexdigest()
