@@ -55,8 +55,11 @@ class SharedOutbox(Outbox):
         files = self._storage.files(_ROOT)
         records = {file.name.removesuffix(".json") for file in files}
         oldest = time.time_ns() - _GARBAGE_AGE
-        old = [file.name for file in files if "/letters/" in file.name and file.written_at < oldest]
-        self._storage.delete(name for name in old if name.replace("/letters/", "/").rpartition("-")[0] not in records)
+        for file in files:
+            *folder, part, name = file.name.split("/")
+            is_old = part == "letters" and len(folder) == 3 and file.written_at < oldest  # a node may have that name
+            if is_old and "/".join([*folder, name.rpartition("-")[0]]) not in records:
+                self._storage.delete([file.name])
 
     def _upload(self, file: LetterFile) -> None:
         self._storage.put_file(_stored_letters(file), letter_path(self.folder, file.office, file.name))
@@ -127,7 +130,7 @@ class OutboxCopy:
             for name in names:
                 self._copy_letters(stored + name, path.parent / "letters" / name)
             write_atomic(path, content)
-            with storage_errors(path):
+            with storage_errors(path), suppress(FileNotFoundError):  # it may have been read already
                 os.utime(path, ns=(file.written_at, file.written_at))
         self._copied[path] = [file.name, *(stored + name for name in names)]
 
