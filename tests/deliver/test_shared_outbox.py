@@ -180,20 +180,23 @@ def test_the_status_is_copied_after_what_it_tells_of(storage: Storage, tmp_path:
     assert (status.batch, status.waiting_for_storage) == (0, "it is full")
 
 
-def test_old_files_without_a_record_are_swept(tmp_path: Path) -> None:
+@pytest.mark.parametrize("node", ["local", "letters"])
+def test_old_files_without_a_record_are_swept(tmp_path: Path, node: str) -> None:
     """Newer ones may get a record yet; those of a batch with a record are needed, or deleted by who lost."""
     storage = checked(str(tmp_path / "storage"))
     shared = SharedOutbox(storage, tmp_path / "there")
-    shared.put("local", "p", 1, letters(1))
+    shared.put(node, "p", 1, letters(1))
     for batch in (0, 1, 2):
-        storage.put(f"outbox/local/office/letters/{batch:020d}-p-ab12.parquet", b"")
-    folder = tmp_path / "storage" / "outbox" / "local" / "office" / "letters"
-    for path in folder.iterdir():
+        storage.put(f"outbox/{node}/office/letters/{batch:020d}-p-ab12.parquet", b"")
+    folder = tmp_path / "storage" / "outbox" / node / "office" / "letters"
+    records = [*folder.parent.glob("*.json")]
+    for path in [*records, *folder.iterdir()]:
         if not path.name.startswith(f"{2:020d}"):
             os.utime(path, (0, 0))
     before = {path.name for path in folder.iterdir()}
     shared.sweep()
     assert before - {path.name for path in folder.iterdir()} == {f"{0:020d}-p-ab12.parquet"}
+    assert [*folder.parent.glob("*.json")] == records
 
 
 def test_missing_letters_are_an_error(tmp_path: Path) -> None:
