@@ -231,7 +231,7 @@ class PipelineSettings(SettingsSection):
     )
     records: PositiveInt = Field(default=50_000, description="Records that one batch takes at most.")
     driver_events: int = Field(
-        default=5_000,
+        default=20_000,
         ge=0,
         description="Batches with at most this many events are processed by the driver itself, because a Spark job "
         "takes longer; 0: none.",

@@ -120,22 +120,53 @@ def names(*attempts: list[LetterFile]) -> set[str]:
     return {file.name for files in attempts for file in files}
 
 
-def test_late_attempts_are_removed_with_the_next_batch(outbox: Outbox) -> None:
+def test_late_attempts_are_removed_with_those_of_a_later_batch(outbox: Outbox) -> None:
     """Tasks of a batch may write files after it was committed. While its record is there, all of its files stay."""
     attempt(outbox, 1)
     first, elsewhere = attempt(outbox, 1), attempt(outbox, 1, office="a@b+c")
     outbox.commit("pipe", 1, first)
+    outbox.sweep_attempts("pipe", 1, first)
     assert left(outbox) == names(first)
     late, newer, other = attempt(outbox, 1), attempt(outbox, 3), attempt(outbox, 1, "my-pipe")
     second = attempt(outbox, 2, office="south")
     outbox.commit("pipe", 2, second)
+    outbox.sweep_attempts("pipe", 2, second)
     assert left(outbox) == names(first, late, newer, other, second)
     for path in outbox.waiting("north"):
         assert outbox.read(path) == [Letter("r", "pipe", 1, "{}")]
         outbox.remove(path)
     (outbox.folder / "a@b+c" / "letters" / f"{elsewhere[0].name}.x_y").write_bytes(b"half")
-    outbox.commit("pipe", 2, second)
+    outbox.sweep_attempts("pipe", 2, second)
     assert left(outbox) == names(newer, other, second)
+
+
+@pytest.mark.parametrize("office", ["north", "north@b+c", "south"])
+def test_letters_of_an_earlier_version_are_not_ignored(outbox: Outbox, office: str) -> None:
+    """A node does not start over letters that it cannot read, also for its links. Those of others do not matter."""
+    put_one(outbox)
+    outbox.check("north")
+    path = outbox.folder / office / f"{1:020d}-pipe.parquet"
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(b"PAR1")
+    if office == "south":
+        outbox.check("north")
+    else:
+        with pytest.raises(CorruptionError, match="earlier version") as caught:
+            outbox.check("north")
+        assert caught.value.where == str(path)
+
+
+def test_a_record_is_gone_before_its_files(outbox: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For good: the folder is synced in between. A crash of the machine brings back nothing that cannot be read."""
+    put_one(outbox)
+    (path,) = outbox.waiting("north")
+    synced: list[tuple[Path, bool, int]] = []
+    monkeypatch.setattr(
+        "roamcast.deliver.outbox.sync_folder", lambda folder: synced.append((folder, path.exists(), len(left(outbox))))
+    )
+    outbox.remove(path)
+    assert synced == [(path.parent, False, 1)]
+    assert left(outbox) == set()
 
 
 @pytest.mark.parametrize("is_damaged", [False, True])
@@ -163,6 +194,7 @@ def test_a_batch_that_is_written_again_while_it_is_read(outbox: Outbox) -> None:
             files.write("north", table([(receiver, n, "{}") for n in (1, 2)]))
             attempt += files.close()
         outbox.commit("pipe", 1, attempt)
+        outbox.sweep_attempts("pipe", 1, attempt)
 
     write()
     (path,) = outbox.waiting("north")

@@ -262,7 +262,10 @@ def test_it_is_a_journal_reader(tmp_path: Path) -> None:
     assert (reader.nodes(), reader.first_offset("a"), reader.last_offset("a")) == (["a"], 1, 3)
     assert reader.location("a") == str(tmp_path / "journal" / "a")
     assert reader.segment_count("a", 0, 3) == 2
-    assert [last for _, last in reader.write_times("a", 0, 3)] == [2, 3]
+    paths = sorted((tmp_path / "journal" / "a").glob("*.parquet"))
+    assert [(each.last, each.size) for each in reader.written_segments("a", 0, 3)] == [
+        (last, path.stat().st_size) for last, path in zip((2, 3), paths, strict=True)
+    ]
     assert [row for batch in reader.read("a", 1, 3) for row in batch["offset"].to_pylist()] == [2, 3]
     assert reader.read_control("a", 0, 3)["offset"].to_pylist() == [2]
     assert reader.sample_terms("a", 0, 3).to_pylist() == [["fire"]]
@@ -275,8 +278,8 @@ def test_write_times_never_decrease(tmp_path: Path) -> None:
     journal(tmp_path, *([event("cam", n)] for n in range(1, 4)), node="a")
     for path, time in zip(sorted((tmp_path / "journal" / "a").glob("*.parquet")), (30, 10, 20), strict=True):
         os.utime(path, (time, time))
-    times = FileJournalReader(tmp_path / "journal").write_times("a", 0, 3)
-    assert [(written // 10**9, last) for written, last in times] == [(30, 1), (30, 2), (30, 3)]
+    segments = FileJournalReader(tmp_path / "journal").written_segments("a", 0, 3)
+    assert [(each.time // 10**9, each.last) for each in segments] == [(30, 1), (30, 2), (30, 3)]
 
 
 def test_a_pickled_reader_lists_folders_again(tmp_path: Path) -> None:

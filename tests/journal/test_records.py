@@ -11,6 +11,7 @@ import pytest
 
 from roamcast.durable import write_atomic
 from roamcast.errors import CorruptionError
+from roamcast.journal import records as module
 from roamcast.journal.records import FORMAT, RECORD_SCHEMA, Record, Segment, encode, read, to_batch, to_records, to_rows
 
 LONG_AGO = (1_000_000_000, 1_000_000_000)
@@ -68,6 +69,21 @@ def test_many_rows_are_read_in_several_batches(tmp_path: Path) -> None:
     """A long backlog is not read into memory at once."""
     segments = [put(tmp_path, first, first + 5999) for first in range(1, 24000, 6000)]
     assert [batch.num_rows for batch in read(segments, 0, 24000)] == [12000, 12000]
+
+
+def test_large_records_are_read_in_small_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By their bytes, whether they are in one segment or in several. A record is not divided."""
+    monkeypatch.setattr(module, "_BATCH_BYTES", 100_000)
+    sizes = [10, 30_000, 30_000, 30_000, 30_000, 250_000, 10, 99_000, 99_000]
+    large = [Record("event", "s", n, body="x" * size) for n, size in enumerate(sizes, 1)]
+    segments = [Segment.at(tmp_path, *ends) for ends in ((1, 6), (7, 8), (9, 9))]
+    for segment in segments:
+        rows = to_batch("north", segment.first, large[segment.first - 1 : segment.last])
+        write_atomic(segment.path, encode([rows]), durable=False)
+    batches = list(read(segments, 0, 9))
+    assert [offset for batch in batches for offset in batch["offset"].to_pylist()] == list(range(1, 10))
+    assert all(batch.nbytes <= 100_000 or batch.num_rows == 1 for batch in batches)
+    assert len(batches) < 9
 
 
 def test_every_segment_has_its_format(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@
     outbox/<node>@<link>/…                             events of sources of a node that another data folder wants
 
 Tasks write letter files, perhaps several times; the driver then writes the record of the batch with those that count.
-It removes the others, those of later attempts with the next batch, and what is left when the pipeline starts.
+It removes the others, those of later attempts after the next job, and what is left when the pipeline starts.
 An office reads nothing else. Records appear in order. Writing that of batch N again replaces it by one with the same
 letters. The pipeline is part of its name because every pipeline counts its batches from 0. An office reads the lowest
 batch first and removes it once its letters are stored. Reading one twice is harmless: mailboxes drop letters that they
@@ -71,9 +71,8 @@ class LetterFiles:
                 make_folder(path.parent)
                 schema = LETTERS_SCHEMA.with_metadata({"format": FORMAT})
                 self._writers[office] = pq.ParquetWriter(path, schema, compression="zstd", write_page_checksum=True)
-            rows = letters.select(LETTERS_SCHEMA.names).cast(self._writers[office].schema)
-            for portion in _portions(rows):
-                self._writers[office].write_table(portion)
+            for portion in _portions(letters.select(LETTERS_SCHEMA.names)):
+                self._writers[office].write_table(portion.cast(self._writers[office].schema))
         self._counts[office] += letters.num_rows
 
     def close(self) -> list[LetterFile]:
@@ -150,16 +149,14 @@ class Outbox:
         """Write a batch durably whose letters are all for one office, replacing an earlier attempt at it."""
         files = LetterFiles(self.folder, pipeline, batch)
         files.write(office, letters)
-        self.commit(pipeline, batch, files.close())
+        written = files.close()
+        self.commit(pipeline, batch, written)
+        self.sweep_attempts(pipeline, batch, written)
 
     def commit(self, pipeline: str, batch: int, files: Sequence[LetterFile]) -> None:
-        """Write the record of a batch for each office, replacing that of an earlier attempt.
-
-        Then letter files are removed that other attempts have left, at this batch or at earlier ones.
-        """
+        """Write the record of a batch for each office, replacing that of an earlier attempt."""
         for record in pack_records(pipeline, batch, files):
             write_atomic(self.folder_of(record.office) / record.name, record.content)
-        self._sweep_attempts(pipeline, batch, {file.name for file in files})
 
     def sweep(self) -> None:
         """Remove letter files that no record names. No pipeline may be writing."""
@@ -169,11 +166,12 @@ class Outbox:
                 if named is not None and path.name not in named:
                     self._remove_file(path)
 
-    def _sweep_attempts(self, pipeline: str, batch: int, names: set[str]) -> None:
-        """Remove the files of a batch without those with these `names`, and those of earlier batches without a record.
+    def sweep_attempts(self, pipeline: str, batch: int, files: Sequence[LetterFile]) -> None:
+        """Remove the files of a batch but these, and those of earlier batches without a record.
 
         Tasks of an earlier batch may have written some after it was committed.
         """
+        names = {file.name for file in files}
         for folder in self.folder.glob(f"*/{_LETTERS}"):
             waiting = set(self.waiting(folder.parent.name))
             for path in folder.glob(f"*-{pipeline}-*"):
@@ -183,6 +181,13 @@ class Outbox:
                     continue
                 if path.name not in names if int(number) == batch else record not in waiting:
                     self._remove_file(path)
+
+    def check(self, node: str) -> None:
+        """Raises CorruptionError if letters of this node or its links are in an earlier format: nobody reads them."""
+        for folder in (self.folder_of(node), *map(self.folder_of, self.links_of(node))):
+            for path in folder.glob("*.parquet"):
+                hint = "read it with the version of roamcast that wrote it"
+                raise CorruptionError("letters in the format of an earlier version", where=str(path), hint=hint)
 
     def folder_of(self, office: str) -> Path:
         """The folder of the batches for `office`."""
@@ -263,6 +268,7 @@ class Outbox:
         _, files = _read_record(path)
         with storage_errors(path):
             path.unlink(missing_ok=True)
+            sync_folder(path.parent)  # or a crash of the machine could bring it back without its files
         for name, _ in files:
             self._remove_file(path.parent / _LETTERS / name)
 

@@ -47,7 +47,7 @@ class SharedOutbox(Outbox):
         """Upload the letter files, then create the record of the batch for each office that has none yet."""
         transfer_all(self._upload, files)
         transfer_all(lambda record: self._create_record(record, files), pack_records(pipeline, batch, files))
-        self._sweep_attempts(pipeline, batch, set())
+        self.sweep_attempts(pipeline, batch, ())
 
     def sweep(self) -> None:
         """Also delete letter files on storage that killed processes have left, a day ago or earlier."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import Future
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
 from roamcast.journal.records import Records
 
-__all__ = ["JournalReader", "JournalWriter", "RecordReader"]
+__all__ = ["JournalReader", "JournalWriter", "RecordReader", "WrittenSegment"]
 
 
 class JournalWriter(Protocol):
@@ -48,6 +48,14 @@ class RecordReader(Protocol):
         """
 
 
+class WrittenSegment(NamedTuple):
+    """When a segment was written, in nanoseconds of the disk's clock, its last offset, and its size in bytes."""
+
+    time: int
+    last: int
+    size: int
+
+
 class JournalReader(RecordReader, Protocol):
     """Reads the journals of all nodes; deletes what is no longer needed. A range is `after < offset <= through`.
 
@@ -70,11 +78,8 @@ class JournalReader(RecordReader, Protocol):
     def segment_count(self, node: str, after: int, through: int) -> int:
         """How many segments the range spans."""
 
-    def write_times(self, node: str, after: int, through: int) -> Iterator[tuple[int, int]]:
-        """For each segment of the range: when it was written, and its last offset.
-
-        Times are nanoseconds of the disk's clock. They never decrease.
-        """
+    def written_segments(self, node: str, after: int, through: int) -> Iterator[WrittenSegment]:
+        """The segments of the range. Their times never decrease."""
 
     def read_control(self, node: str, after: int, through: int) -> pa.Table:
         """The records of the range that are not events."""

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from roamcast.durable import storage_errors, sync_folder
 from roamcast.errors import CorruptionError, InputError
-from roamcast.journal.port import JournalReader
+from roamcast.journal.port import JournalReader, WrittenSegment
 from roamcast.journal.records import MISSING_HINT, Segment, check_readable, read, read_control, read_terms
 
 __all__ = [
@@ -96,12 +96,13 @@ class FileJournalReader:
     def segment_count(self, node: str, after: int, through: int) -> int:
         return len(self._folder(node).segments_between(after, through))
 
-    def write_times(self, node: str, after: int, through: int) -> Iterator[tuple[int, int]]:
+    def written_segments(self, node: str, after: int, through: int) -> Iterator[WrittenSegment]:
         latest = 0
         for segment in self._folder(node).segments_between(after, through):
             with storage_errors(segment.path):
-                latest = max(latest, segment.path.stat().st_mtime_ns)
-            yield latest, segment.last
+                status = segment.path.stat()
+            latest = max(latest, status.st_mtime_ns)
+            yield WrittenSegment(latest, segment.last, status.st_size)
 
     def read(self, node: str, after: int, through: int) -> Iterator[pa.RecordBatch]:
         return read(self._folder(node).segments_between(after, through), after, through)

@@ -53,7 +53,7 @@ __all__ = [
     "BINDING", "DRAINED", "EVENT", "FORMAT", "FORWARDED", "LAST_KNOWN", "MISSING_HINT", "POSITION", "RECORD_SCHEMA",
     "REMOVAL", "ROW_SCHEMA", "SUBSCRIPTION", "UNBINDING", "Record", "Records", "Segment", "add_home_column",
     "are_events", "at_offsets", "check_readable", "encode", "load_file", "read", "read_control", "read_terms",
-    "to_batch", "to_records", "to_rows",
+    "split_by_size", "to_batch", "to_records", "to_rows",
 ]  # fmt: skip
 
 FORMAT = "roamcast-journal/4"
@@ -62,6 +62,7 @@ MISSING_HINT: Final = "restore the missing files from a backup, or start a new p
 _NAME: Final = re.compile(r"([0-9]{20})-([0-9]{20})\.parquet")
 # Segments are small and many. Rows are returned in batches of about the size Spark uses.
 _BATCH_ROWS: Final = 10_000
+_BATCH_BYTES: Final = 16 << 20
 # What Arrow raises for damaged bytes, invalid text in the footer included.
 _UNREADABLE: Final = (pa.ArrowException, OSError, ValueError)
 
@@ -221,19 +222,20 @@ def read(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows with after < offset <= through, in the order of `segments`. Small segments share a batch.
 
+    A batch of several rows has at most 16 MiB: copies of its rows fit into an Arrow array.
     Raises CorruptionError if a segment is missing, damaged or of another format, and whatever `load` raises.
     """
     tables: list[pa.Table] = []
-    rows = 0
+    rows = size = 0
     for segment in segments:
         begin, end = max(after + 1, segment.first), min(through, segment.last)
         if begin > end:
             continue
         tables.append(_read_table(segment, load).slice(begin - segment.first, end - begin + 1))
-        rows += end - begin + 1
-        if rows >= _BATCH_ROWS:
+        rows, size = rows + end - begin + 1, size + tables[-1].nbytes
+        if rows >= _BATCH_ROWS or size >= _BATCH_BYTES:
             yield from _combine(tables)
-            tables, rows = [], 0
+            tables, rows, size = [], 0, 0
     yield from _combine(tables)
 
 
@@ -264,7 +266,18 @@ def check_readable(segment: Segment) -> None:
 
 def _combine(tables: Sequence[pa.Table]) -> Iterator[pa.RecordBatch]:
     if tables:
-        yield from pa.concat_tables(tables).combine_chunks().cast(RECORD_SCHEMA).to_batches()
+        for batch in pa.concat_tables(tables).combine_chunks().cast(RECORD_SCHEMA).to_batches():
+            yield from split_by_size(batch, _BATCH_BYTES)
+
+
+def split_by_size(rows: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
+    """The rows in order, in parts of at most so many bytes, or of one row."""
+    if rows.nbytes <= most or rows.num_rows <= 1:
+        yield rows
+        return
+    half = rows.num_rows // 2
+    yield from split_by_size(rows.slice(0, half), most)
+    yield from split_by_size(rows.slice(half), most)
 
 
 def _open(segment: Segment, load: Callable[[Segment], bytes] = load_file) -> pq.ParquetFile:

@@ -128,6 +128,7 @@ class Node:
             outbox = Outbox(folder.outbox)
             if settings.storage is not None:
                 outbox = Outbox(folder.outbox, f"status-{settings.domain}.json")
+            outbox.check(settings.domain)
             self.forwarding = ForwardingQueues(outbox, settings.domain, settings.forwarding)
             signed_http, joined = self.office.signed_http, self.office.peers
             self.peer_requests = PeerRequests(self.control, self.clock)

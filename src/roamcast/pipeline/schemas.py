@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ADDRESSED_SCHEMA", "BINDINGS", "CATEGORIES", "CORRELATED", "EXPIRED_BINDINGS", "KEY_HASH", "LAST_SENT",
     "MATCHED_SCHEMA", "MEMBERS", "PARTITIONING_TABLES", "PENDING_SCHEMA", "POSITIONS", "RECEIVERS",
-    "SHARDED_TABLES", "SOURCES", "SUBSCRIPTIONS", "TABLES", "StateTable", "spark_schema",
+    "SHARDED_TABLES", "SOURCES", "SUBSCRIPTIONS", "TABLES", "TEXT", "StateTable", "spark_schema",
 ]  # fmt: skip
 
 
@@ -25,6 +25,9 @@ def spark_schema(schema: pa.Schema) -> StructType:
 
     return from_arrow_schema(schema)
 
+
+# The type of long texts: those of a task, or of a shard, may have more than 2 GiB together.
+TEXT: Final = pa.large_string()
 
 # What tasks return for each event. `kind` is that of its record. `home` is the node at which the source `entity` is
 # registered, `node` the one that accepted the event. Only a `complete` event is matched. `event` (JSON) and
@@ -41,8 +44,8 @@ MATCHED_SCHEMA: Final = pa.schema(
         pa.field("seq", pa.int64()),
         pa.field("time", pa.int64()),
         pa.field("complete", pa.bool_()),
-        pa.field("event", pa.string()),
-        pa.field("attributes", pa.string()),
+        pa.field("event", TEXT),
+        pa.field("attributes", TEXT),
         pa.field("subscriptions", pa.list_(pa.int64())),
         pa.field("bindings", pa.list_(pa.int64())),
         pa.field("postings_scanned", pa.int64()),
@@ -57,32 +60,32 @@ MATCHED_SCHEMA: Final = pa.schema(
 
 # Letters without a number. (node, offset) is that of the event, or that of the binding that brought an earlier event.
 # Letters to a link have an office of their own, no subscription, and the kind of the record that its node makes of the
-# event as `why`; only they need the `attributes` of the source. Letters that are `first` come before the others of
+# event as `why`; only they have the `attributes` of the source. Letters that are `first` come before the others of
 # their receiver: they bring an earlier event.
 PENDING_SCHEMA: Final = pa.schema(
     [
         pa.field("node", pa.string()),
         pa.field("offset", pa.int64()),
         pa.field("time", pa.int64()),
-        pa.field("event", pa.string()),
-        pa.field("attributes", pa.string()),
+        pa.field("event", TEXT),
+        pa.field("attributes", TEXT),
         pa.field("office", pa.string()),
         pa.field("receiver", pa.string()),
         pa.field("subscription", pa.string()),
         pa.field("every", pa.int64()),
-        pa.field("why", pa.string()),
+        pa.field("why", TEXT),
         pa.field("first", pa.bool_()),
     ]
 )
 
 # Events on their way to the shards of their receivers: the columns of PENDING_SCHEMA for a letter, or, with a null
-# `receiver`, an event and all of its matches that concern receivers of the `shard`. If there are very many of these,
-# they are in several rows, each with its own receivers and its own `bucket`.
+# `receiver`, an event and all of its matches that concern receivers of the `shard`. Those of links are in a row of
+# their own, and very many are in several rows, each with its own `bucket`. If a receiver is in several of these, what
+# is numbered first is in the lowest.
 ADDRESSED_SCHEMA: Final = pa.schema(
     [
         pa.field("shard", pa.int32()),
         pa.field("bucket", pa.int32()),
-        pa.field("home", pa.string()),
         pa.field("subscriptions", pa.list_(pa.int64())),
         pa.field("bindings", pa.list_(pa.int64())),
         *PENDING_SCHEMA,
@@ -205,6 +208,7 @@ EXPIRED_BINDINGS: Final = StateTable(
     "expired_bindings",
     ("node", "source"),
     pa.schema([pa.field("node", pa.string()), pa.field("source", pa.string()), pa.field("end", pa.int64())]),
+    shard_by=("node", "source"),
 )
 
 # The sequence numbers seen of each source, as ranges; and its event with the highest number, with the attributes that
@@ -216,11 +220,11 @@ SOURCES: Final = StateTable(
         [
             pa.field("node", pa.string()),
             pa.field("source", pa.string()),
-            pa.field("seen", pa.string()),
+            pa.field("seen", TEXT),
             pa.field("seq", pa.int64()),
             pa.field("time", pa.int64()),
-            pa.field("event", pa.string()),
-            pa.field("attributes", pa.string()),
+            pa.field("event", TEXT),
+            pa.field("attributes", TEXT),
         ]
     ),
     shard_by=("node", "source"),

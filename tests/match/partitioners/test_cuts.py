@@ -51,6 +51,20 @@ def test_a_range_stays_if_moving_it_saves_little() -> None:
     assert np.mean(cuts.workers_of(KEYS) != after.workers_of(KEYS)) < 0.05
 
 
+def test_a_candidate_may_stand_for_others() -> None:
+    """A few candidates of each event show where its load is as well as all of them."""
+    rng = np.random.default_rng(7)
+    count = rng.integers(1, 400, 2_000)
+    event = np.repeat(np.arange(2_000), count)
+    key = np.clip(rng.random(2_000)[event] / 2 + rng.random(len(event)) / 10, 0.0, 1.0)
+    nth = np.arange(len(event)) - np.repeat(np.cumsum(count) - count, count)
+    few = nth < 20
+    some = LoadSample.of_candidates(event[few], key[few], (count / np.minimum(count, 20))[event[few]])
+    cuts, every = Cuts.even(4, KEYS), LoadSample.of_candidates(event, key)
+    assert cuts.imbalance(4, some, KEYS) == pytest.approx(cuts.imbalance(4, every, KEYS), rel=0.05)
+    assert some.load.sum() == pytest.approx(every.load.sum())
+
+
 def test_empty_ranges_keep_their_owners() -> None:
     """There is load, but there are no subscriptions."""
     cuts = Cuts.even(4, KEYS)

@@ -35,11 +35,11 @@ def throttle(
 
         for portion in range(portions):
             first, end = (pending.num_rows * number // portions for number in (portion, portion + 1))
-            kept.append(throttle.keep(pending.slice(first, end - first), lookup()))
-            changes = throttle.changes()
+            letters, changes = throttle.keep(pending.slice(first, end - first), lookup())
+            kept.append(letters)
             stack = folder.push(LAST_SENT, stack, changes)
             changed |= last_sent(changes)
-        return pa.concat_tables(kept), changed | last_sent(throttle.end(lookup()))
+        return pa.concat_tables(kept), changed | last_sent(throttle.end(lookup(), lambda keys: keys))
 
 
 def last_sent(rows: pa.Table) -> dict[Key, int | None]:

@@ -6,16 +6,11 @@ import math
 import random
 from collections.abc import Sequence
 
-import numpy as np
-import pyarrow as pa
 import pytest
 from batches import Placed, placed, unmatched
-from hypothesis import given
-from hypothesis import strategies as st
 from worlds import event, removal, subscription
 
 from roamcast.journal.records import EVENT, Record
-from roamcast.pipeline.letters import by_source
 from roamcast.pipeline.letters.by_source import DedupedEvents, dedupe_events
 from roamcast.pipeline.letters.context import SourceKey
 from roamcast.ranges import Ranges
@@ -157,26 +152,3 @@ def test_the_order_of_the_rows_does_not_matter(seed: int) -> None:
         expected.seen,
         expected.dead_letters,
     )
-
-
-_matches = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 40)), max_size=120)  # (event, receiver)
-
-
-@given(_matches, st.lists(st.none() | st.integers(0, 300), min_size=3, max_size=3), st.integers(1, 3))
-def test_receivers_of_an_event_are_divided_if_they_are_too_many(
-    matches: list[tuple[int, int]], sizes: list[int | None], shards: int
-) -> None:
-    """In letters or in bytes. A receiver is in one of the buckets, so that its letters stay together."""
-    texts = pa.chunked_array([pa.array([None if size is None else "x" * size for size in sizes], pa.string())])
-    event = np.array([event for event, _ in matches], np.int64)
-    hashes = np.array([receiver * 0x1_0000_0001 for _, receiver in matches], np.uint64)
-    shard = (hashes >> np.uint64(32)).astype(np.int64) % shards
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(by_source, "LARGEST_PORTION", 8)
-        patch.setattr(by_source, "LARGEST_TEXT", 1_000)
-        bucket = by_source._buckets(texts, event, shard, hashes, shards).tolist()
-    rows = list(zip(event.tolist(), shard.tolist(), bucket, strict=True))
-    for row, (_, receiver) in zip(rows, matches, strict=True):
-        together = sum((one, place) == row[:2] for one, place, _ in rows)
-        text = together * (sizes[row[0]] or 0)
-        assert row[2] == receiver % max(-(-together // 8), -(-text // 1_000))

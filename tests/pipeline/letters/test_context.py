@@ -24,6 +24,7 @@ from roamcast.pipeline.letters.context import LetterContext, LetterReport
 from roamcast.pipeline.schemas import LAST_SENT, RECEIVERS, SOURCES
 from roamcast.pipeline.state.control import DeadLetter
 from roamcast.pipeline.state.load import LoadRows
+from roamcast.pipeline.state.partitioning import MatchSample
 from roamcast.pipeline.state.parts import Part, PartFolder
 from roamcast.pipeline.state.state_server import StateFetcher, serve_state
 from roamcast.pipeline.tasks.context import MatchContext
@@ -43,7 +44,7 @@ _reports = st.builds(
     load=_loads.map(lambda rows: LoadRows.of_lists(list(zip(*rows, strict=True)) or [[]] * 5)),
     scanned=_counts,
     matches=_counts,
-    sample=st.lists(st.tuples(_names, _counts, st.lists(_counts, max_size=3)), max_size=3),
+    sample=st.lists(st.builds(MatchSample, _names, _counts, _counts, st.lists(_counts, max_size=3)), max_size=3),
 )
 
 
@@ -57,9 +58,10 @@ def test_a_report_comes_back_from_json(report: LetterReport) -> None:
         *again.files,
         *again.dead_letters,
         *again.late,
+        *again.sample,
         *(part for parts in again.stacks.values() for part in parts),
     )
-    assert {type(each) for each in named} <= {LetterFile, DeadLetter, Part}
+    assert {type(each) for each in named} <= {LetterFile, DeadLetter, MatchSample, Part}
 
 
 def context(folder: Path, **stacks: tuple[Part, ...]) -> LetterContext:

@@ -23,12 +23,13 @@ from worlds import run as run_query
 from roamcast.deliver.outbox import Outbox, PipelineStatus
 from roamcast.journal.bodies import BindingBody, SubscriptionBody
 from roamcast.journal.records import BINDING, SUBSCRIPTION, Record
-from roamcast.pipeline.letters import by_receiver, by_source, context
+from roamcast.pipeline.letters import addressing, by_receiver, context
 from roamcast.pipeline.letters.by_source import address_events
 from roamcast.pipeline.letters.context import LetterContext, LetterReport
+from roamcast.pipeline.letters.job import warm_up_by_job
 from roamcast.pipeline.query.batch_state import BatchSettings
 from roamcast.pipeline.query.stream import PipelineLimits
-from roamcast.pipeline.schemas import LAST_SENT, RECEIVERS, SOURCES
+from roamcast.pipeline.schemas import ADDRESSED_SCHEMA, LAST_SENT, RECEIVERS, SOURCES
 from roamcast.pipeline.state.hashing import shards_of
 from roamcast.pipeline.state.load import LoadRows
 
@@ -95,7 +96,7 @@ def test_letters_do_not_depend_on_shards_and_portions(
             divided.settings = BatchSettings(shards=number)
             divided.restart()
             with pytest.MonkeyPatch.context() as patch:
-                for module in (by_source, by_receiver):
+                for module in (addressing, by_receiver):
                     patch.setattr(module, "LARGEST_PORTION", portion)
                     patch.setattr(module, "LARGEST_TEXT", text)
                 found = divided.run(rows)
@@ -166,7 +167,7 @@ def sorted_report(report: LetterReport) -> LetterReport:
 
 def test_an_event_with_very_many_receivers_is_divided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Into portions of different receivers. None of them gets it twice."""
-    for module in (by_source, by_receiver):
+    for module in (addressing, by_receiver):
         monkeypatch.setattr(module, "LARGEST_PORTION", 100)
     sizes: list[int] = []
     number_letters = by_receiver.number_letters
@@ -182,6 +183,34 @@ def test_an_event_with_very_many_receivers_is_divided(tmp_path: Path, monkeypatc
         events = [orjson.loads(body)["event"]["seq"] for _, _, body in rows]
         assert ([number for _, number, _ in rows], events) == ([1, 2, 3, 4], [1, 1, 2, 2])
     assert max(sizes) < 300
+
+
+def test_a_receiver_with_very_many_subscriptions_gets_its_letters_in_portions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the order of the ids of subscriptions, as if they were made together."""
+    for module in (addressing, by_receiver):
+        monkeypatch.setattr(module, "LARGEST_PORTION", 100)
+    sizes: list[int] = []
+    order_letters = by_receiver.order_letters
+    monkeypatch.setattr(
+        by_receiver, "order_letters", lambda rows: (sizes.append(rows.num_rows), order_letters(rows))[1]
+    )
+    stream = PureStream(tmp_path)
+    stream.run(placed([subscription(f"s{n}", "ann") for n in range(1_000)]))
+    rows = letters_of(stream.run(placed([event("cam", 1), event("cam", 2)], first=1_001)))["local"]["ann"]
+    bodies = [orjson.loads(body) for _, _, body in rows]
+    names = sorted(f"s{n}" for n in range(1_000))
+    assert [body["subscription"] for body in bodies] == names * 2
+    assert [number for _, number, _ in rows] == list(range(1, 2_001))
+    assert max(sizes) < 300
+
+
+def test_long_events_with_many_matches_come_in_portions(tmp_path: Path) -> None:
+    """Two rows have more bytes than a 32-bit number can count."""
+    row = {"shard": 0, "bucket": 1, "node": "local", "event": "x" * 250_000, "subscriptions": list(range(10_000))}
+    addressed = pa.Table.from_pylist([{**row, "offset": n} for n in (1, 2)], ADDRESSED_SCHEMA)
+    assert [rows["offset"].to_pylist() for rows in by_receiver._portions(addressed)] == [[1], [2]]
 
 
 def outbox_of(data: Path) -> dict[str, Rows]:
@@ -229,3 +258,23 @@ def test_a_job_merges_what_the_driver_leaves(
     run_query(spark, tmp_path, limits=limits)
     assert (status_of(tmp_path).batches_by_jobs, status_of(tmp_path).batches_here) == (1, 4)
     assert [number for _, number, _ in outbox_of(tmp_path)["ann"]] == list(range(1, 26))
+
+
+def test_a_batch_without_events_is_no_job(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even if there is something to merge: the next batch with events does it."""
+    monkeypatch.setattr(context, "_LARGEST_HERE", 0)
+    journal(tmp_path, [subscription("s1", "ann"), *(event("cam", n + 1) for n in range(25))])
+    run_query(spark, tmp_path, limits=PipelineLimits(records=1))
+    journal(tmp_path, [removal("s1", "ann"), event("cam", 26)])
+    run_query(spark, tmp_path, limits=PipelineLimits(records=1))
+    assert (status_of(tmp_path).batches_by_jobs, status_of(tmp_path).batches_here) == (1, 1)
+
+
+def test_a_warm_up_is_a_job_without_events(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It needs no state, and writes nothing."""
+    monkeypatch.chdir(tmp_path)
+    warm_up_by_job(spark)
+    warm_up_by_job(spark)
+    assert list(tmp_path.iterdir()) == []

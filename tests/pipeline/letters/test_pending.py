@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from worlds import NOON
 
-from roamcast.journal.bodies import SubscriptionBody, encode_condition
+from roamcast.journal.bodies import LINK, SubscriptionBody, encode_condition
 from roamcast.lacl import check, parse
 from roamcast.model import Box
 from roamcast.pipeline.letters.pending import (
@@ -108,6 +108,16 @@ def test_a_match_is_a_pending_letter(tmp_path: Path) -> None:
         ("local", 1, 5, '{"e":1}', None, "local", "ann", "s4", None, 'has "a"', None),
         ("north", 3, 7, '{"e":3}', None, "south", "bob", "s7", 9, 'has "b"', None),
     ]
+
+
+def test_long_attributes_are_not_copied_for_each_receiver(tmp_path: Path) -> None:
+    """3,000 times 800 KB would be more than Arrow and memory have room for. Only what is for links needs them."""
+    rows = [subscription_row(n, SubscriptionBody(None, ("a",)), subscriber=f"r{n}") for n in range(2_999)]
+    rows.append(subscription_row(2_999, SubscriptionBody(None, ()), subscriber=f"{LINK}link"))
+    attributes = orjson.dumps({"text": "x" * 800_000}).decode()
+    events = events_table({"time": 5, "event": "{}", "attributes": attributes, "subscriptions": list(range(3_000))})
+    letters = letters_of_matches(events, lookup(tmp_path, SUBSCRIPTIONS, rows))
+    assert (letters.num_rows, letters["attributes"].drop_null().to_pylist()) == (3_000, [attributes])
 
 
 def lookup(folder: Path, table: Any, *parts: Sequence[Mapping[str, Any]]) -> TableLookup:

@@ -19,12 +19,12 @@ from peaks import peak_of
 from profiles import thorough
 from worlds import around, drained, event, forwarded, position, removal, subscription
 
-from roamcast.journal.bodies import RemovalBody
+from roamcast.journal.bodies import RemovalBody, SubscriptionBody
 from roamcast.journal.records import DRAINED, EVENT, FORWARDED, REMOVAL, SUBSCRIPTION, Record, to_batch
 from roamcast.pipeline.letters.by_source import dedupe_events
 from roamcast.pipeline.query.batch_state import BatchSettings
 from roamcast.pipeline.query.takeover import take_over_state
-from roamcast.pipeline.schemas import SOURCES, SUBSCRIPTIONS
+from roamcast.pipeline.schemas import LAST_SENT, SOURCES, SUBSCRIPTIONS
 from roamcast.pipeline.state.manifests import StateFolder
 from roamcast.pipeline.tasks.match import match_records
 from roamcast.ranges import Ranges
@@ -97,6 +97,20 @@ def test_forwarded_events_match_a_removed_subscription_until_links_are_drained(t
     assert stream.state.manifest.index.leaving == ()
     stream.run(placed([subscription("s3", "bob")], "north", 9))
     assert stream.folder.read_table(stream.state.manifest, SUBSCRIPTIONS)["id"].to_pylist() == ["s3"]
+
+
+def test_nothing_is_kept_of_a_subscription_that_has_left(tmp_path: Path) -> None:
+    """Its last letters may come after its removal."""
+    stream = PureStream(tmp_path)
+    wanted = Record(SUBSCRIPTION, "ann", id="s1", time=1, body=SubscriptionBody(None, (), every=2).to_json())
+    north = placed([wanted, removal("s1", "ann", 10), drained(2)], "north")
+    west = placed([forwarded("car@west", seq) for seq in (1, 2, 3, 4)], LINK)
+    last = []
+    for batch in ([north[0], west[0]], [north[1]], west[1:3], [north[2], west[3]]):
+        stream.run(batch)
+        last.append(stream.folder.read_table(stream.state.manifest, LAST_SENT)["last"].drop_null().to_pylist())
+    assert [len(times) for times in last] == [1, 0, 1, 0]
+    assert stream.state.manifest.counters["throttled"] == 1
 
 
 def test_a_takeover_keeps_what_is_not_drained(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import orjson
+import pytest
 from batches import Batch, Placed, PureStream, placed
 from controls import condition
 from hypothesis import given
@@ -20,6 +21,7 @@ from roamcast.journal.bodies import BindingBody
 from roamcast.journal.records import BINDING, EVENT, REMOVAL, UNBINDING, Record
 from roamcast.lacl import holds
 from roamcast.pipeline.query.batch_state import BatchSettings
+from roamcast.pipeline.schemas import EXPIRED_BINDINGS, LAST_SENT
 
 Letters = dict[tuple[str, str], list[tuple[str, str]]]  # by (office, receiver): (subscription, event), in order
 
@@ -122,9 +124,10 @@ def test_a_new_subscription_with_the_same_name_starts_a_new_period(tmp_path: Pat
         assert run(tmp_path / str(number), rows, cuts) == {("local", "ann"): expected}
 
 
-def test_an_event_that_is_too_late_becomes_a_dead_letter(tmp_path: Path) -> None:
+@pytest.mark.parametrize("shards", [1, 3])
+def test_an_event_that_is_too_late_becomes_a_dead_letter(tmp_path: Path, shards: int) -> None:
     """Once the bindings of its time are deleted. Other events are not affected."""
-    stream = PureStream(tmp_path, BatchSettings(binding_history=100))
+    stream = PureStream(tmp_path, BatchSettings(binding_history=100, shards=shards))
     first = placed([bind("b1", "t1", 10), unbind("b1", "t1", 20), bind("b1", "t2", 20)])
     stream.run(first)
     # Enough later changes for all parts of the table to be merged.
@@ -137,6 +140,38 @@ def test_an_event_that_is_too_late_becomes_a_dead_letter(tmp_path: Path) -> None
     stream.restart()
     result = stream.run(placed([reading("t1", 3, 12), reading("t3", 1, 12)], first=17))
     assert [item.offset for item in result.dead_letters] == [17]
+
+
+def test_another_history_applies_to_the_batch_after_the_next(tmp_path: Path) -> None:
+    """All attempts at a batch delete the same bindings, or they could number letters differently."""
+    stream = PureStream(tmp_path, BatchSettings(binding_history=100))
+    stream.run(placed([bind("b1", "t1", 10), unbind("b1", "t1", 20), bind("b2", "t2", 20)]))
+    changes, deleted = [bind(f"b{n}", "t9", 1000 + n) for n in range(3, 13)], []
+    for history in (100, 10**9, None):
+        if history is not None:
+            stream.settings = BatchSettings(binding_history=history)
+            stream.restart()
+        result = stream.attempt(placed(changes, first=4)).result
+        deleted.append(stream.folder.read_table(result.manifest, EXPIRED_BINDINGS)["source"].to_pylist())
+    assert deleted == [["t1"]] * 3
+    stream.run(placed(changes, first=4))
+    stream.run(placed([unbind("b2", "t2", 1100), *(bind(f"b{n}", "t9", 2000 + n) for n in range(13, 43))], first=14))
+    assert stream.folder.read_table(stream.state.manifest, EXPIRED_BINDINGS)["source"].to_pylist() == ["t1"]
+
+
+def test_nothing_is_kept_of_a_subscription_that_was_removed(tmp_path: Path) -> None:
+    """Even if an event of another node comes in the batch of the removal. A later one with its name starts anew."""
+    north = placed([bind("b1", "t1@south", 10, every=5), remove("b1", 20)], node="north")
+    south = placed([reading("t1", 1, 15), reading("t1", 2, 21)], node="south")
+    stream = PureStream(tmp_path)
+    assert letters_of([stream.run([*north, *south])]) == {("north", "ann"): [("b1", "t1:1")]}
+    sent = stream.folder.read_table(stream.state.manifest, LAST_SENT)
+    assert sent["last"].drop_null().to_pylist() == []
+    again = placed([remove("b1", 30), bind("b1", "t1@south", 31, every=5)], "north", 3)
+    found = stream.run([*again, *placed([reading("t1", 3, 32), reading("t1", 4, 33)], "south", 3)])
+    assert [orjson.loads(row["body"])["event"]["id"] for row in found.letters["north"].to_pylist()] == ["t1:3"]
+    sent = stream.folder.read_table(stream.state.manifest, LAST_SENT)
+    assert sent["last"].drop_null().to_pylist() == [32]
 
 
 def test_a_source_of_another_node_matches_while_it_is_bound(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from worlds import event, journal
 
 from roamcast.errors import CorruptionError
 from roamcast.journal.reader import JournalFolder, open_journal
+from roamcast.pipeline.query import source
 from roamcast.pipeline.query.source import JournalSource, JournalStreamReader
 from roamcast.pipeline.tasks import match_job
 from roamcast.pipeline.tasks.match_job import OffsetRange, split_ranges
@@ -70,6 +72,20 @@ def test_everything_is_read_below_the_limit(tmp_path: Path) -> None:
     fill(tmp_path, a=3, b=5)
     assert latest(reader(tmp_path), {}, 8) == {"a": 3, "b": 5}
     assert reader(tmp_path).latestOffset({"a": 1}, ReadAllAvailable()) == {"a": 3, "b": 5}
+
+
+def test_a_batch_has_no_more_segments_than_a_task_can_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By their bytes, oldest first. One that is larger is read alone."""
+    fill(tmp_path, a=4, b=2)
+    sizes = [path.stat().st_size for path in (tmp_path / "journal" / "a").glob("*.parquet")]
+    set_times(tmp_path, "a", 1, 3, 4, 6)
+    set_times(tmp_path, "b", 2, 5)
+    monkeypatch.setattr(source, "_MOST_BYTES", 2 * max(sizes))
+    expected = [{"a": 1, "b": 1}, {"a": 3, "b": 1}, {"a": 4, "b": 2}]
+    for start, end in pairwise([{}, *expected]):
+        assert latest(reader(tmp_path), start, 1_000) == end
+    monkeypatch.setattr(source, "_MOST_BYTES", 1)
+    assert latest(reader(tmp_path), {"a": 1, "b": 1}, 1_000) == {"a": 2, "b": 1}
 
 
 def set_times(data: Path, node: str, *times: int) -> None:

@@ -240,6 +240,31 @@ def test_small_batches_make_the_same_letters(spark: SparkSession, tmp_path: Path
     assert [(one.batches_by_jobs, one.batches_here) for one in matched.values()] == [(4, 0), (1, 0), (3, 1), (0, 1)]
 
 
+def test_a_batch_with_too_many_letters_is_not_matched_twice(spark: SparkSession, tmp_path: Path) -> None:
+    """If the batch before had too many for the driver, the next one is a job at once, until there are fewer again."""
+    steps: list[list[str]] = []
+
+    class WatchedOutbox(Outbox):
+        def write_status(self, status: PipelineStatus) -> None:
+            if status.step_seconds and len(steps) <= status.batch:
+                steps.append(list(status.step_seconds))
+            super().write_status(status)
+
+    wanted = [subscription(f"s{n}", "ann") for n in range(3)]
+    events = [event("cam", n) for n in range(1, 8)] + [event("cam", n, terms=["ice"]) for n in range(8, 18)]
+    journal(tmp_path, [*wanted, *events])
+    pipeline = open_pipeline(tmp_path)
+    limits, outbox = PipelineLimits(records=5, driver_letters=5), WatchedOutbox(tmp_path / "outbox")
+    query = PipelineQuery(spark, pipeline, tmp_path, limits, outbox=outbox).start()
+    try:
+        query.processAllAvailable()
+    finally:
+        query.stop()
+        pipeline.close()
+    assert [step[2:-3] for step in steps] == [["match", "job"], ["job"], ["job"], ["match", "letters"]]
+    assert len(letters(tmp_path)) == 21
+
+
 class WaitHandler(logging.Handler):
     """Knows when the query has logged that it waits."""
 
@@ -340,6 +365,30 @@ def test_files_of_a_killed_attempt_are_removed_at_the_start(spark: SparkSession,
     run(spark, tmp_path)
     assert len(list(tmp_path.glob("outbox/local/letters/*"))) == 1
     assert letters(tmp_path) == [("ann", 1, "s1", "cam:1")]
+
+
+def test_files_of_late_attempts_are_removed_after_a_job(spark: SparkSession, tmp_path: Path) -> None:
+    """Only tasks are late. After a batch of the driver nobody looks for files, which may be many."""
+    journal(tmp_path, [subscription("s1", "ann"), event("cam", 1)])
+    pipeline = open_pipeline(tmp_path)
+    query = PipelineQuery(spark, pipeline, tmp_path, PipelineLimits(driver_letters=1)).start()
+    found = []
+    try:
+        query.processAllAvailable()
+        outbox = Outbox(tmp_path / "outbox")
+        outbox.remove(outbox.waiting("local")[0])
+        late = LetterFiles(tmp_path / "outbox", pipeline.id, 0)
+        late.write("local", pa.table({"receiver": ["ann"], "number": [1], "body": ["{}"]}))
+        (file,) = late.close()
+        for number in (2, 3):
+            journal(tmp_path, [event("cam", number + n) for n in range(number - 1)])
+            query.processAllAvailable()
+            found.append((tmp_path / "outbox" / "local" / "letters" / file.name).exists())
+    finally:
+        query.stop()
+        pipeline.close()
+    assert [status_of(tmp_path).batches_here, status_of(tmp_path).batches_by_jobs] == [2, 1]
+    assert found == [True, False]
 
 
 def test_a_batch_waits_for_the_disk_of_its_tasks(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +16,8 @@ from hypothesis import strategies as st
 
 from roamcast.errors import CorruptionError
 from roamcast.pipeline.schemas import BINDINGS, LAST_SENT, RECEIVERS, SUBSCRIPTIONS
-from roamcast.pipeline.state.lookups import EndLimits, TableLookup
+from roamcast.pipeline.state.hashing import shards_of
+from roamcast.pipeline.state.lookups import EndLimits, ShardedLookup, TableLookup
 from roamcast.pipeline.state.manifests import split_rows
 from roamcast.pipeline.state.parts import Part, PartFolder
 
@@ -235,7 +237,7 @@ _sent = st.lists(st.dictionaries(_sent_keys, st.none() | st.integers(0, 9), max_
 def test_finding_in_shards_equals_a_dict(
     collide: bool, pushes: list[dict[tuple[str, str, str], int | None]], shards: int, keys: list[tuple[str, str, str]]
 ) -> None:
-    """Parts sorted by hash need no index: one stack, or those of all shards together; also if all hashes collide."""
+    """Parts sorted by hash need no index: those of all shards together, or of its shard; also if all hashes collide."""
     with tempfile.TemporaryDirectory() as path, pytest.MonkeyPatch.context() as patch:
         if collide:
             for module in ("lookups", "parts"):
@@ -248,12 +250,30 @@ def test_finding_in_shards_equals_a_dict(
             for shard, those in split_rows(LAST_SENT, pa.Table.from_pylist(rows, LAST_SENT.schema), shards):
                 stacks[shard] = (*stacks[shard], folder.write(LAST_SENT, those))
             expected |= push
-        lookup = TableLookup(folder.folder, LAST_SENT.name, [part for stack in stacks for part in stack])
-        pairs = lookup.find(LAST_SENT.keys, [pa.array([key[i] for key in keys], pa.string()) for i in range(3)])
-        found = lookup.take(pairs.row).to_pylist()
-        assert pairs.key.tolist() == [number for number, key in enumerate(keys) if key in expected]
-        for number, row in zip(pairs.key.tolist(), found, strict=True):
-            assert tuple(row.values()) == (*keys[number], expected[keys[number]])
+        together = TableLookup(folder.folder, LAST_SENT.name, [part for stack in stacks for part in stack])
+        columns = [pa.array([key[i] for key in keys], pa.string()) for i in range(3)]
+        for lookup in (together, ShardedLookup(folder.folder, LAST_SENT, stacks)):
+            pairs = lookup.find(LAST_SENT.keys, columns)
+            found = lookup.take(pairs.row).to_pylist()
+            assert pairs.key.tolist() == [number for number, key in enumerate(keys) if key in expected]
+            for number, row in zip(pairs.key.tolist(), found, strict=True):
+                assert tuple(row.values()) == (*keys[number], expected[keys[number]])
+            assert lookup.take(pairs.row[::-1], ("last",)).to_pylist() == [{"last": row["last"]} for row in found[::-1]]
+
+
+def test_a_key_is_looked_up_in_its_shard_only(tmp_path: Path) -> None:
+    """The parts of the others are not read."""
+    folder = PartFolder(tmp_path)
+    rows = [{"office": "o", "receiver": f"r{n}", "last": n} for n in range(100)]
+    stacks: list[tuple[Part, ...]] = [() for _ in range(8)]
+    for shard, those in split_rows(RECEIVERS, pa.Table.from_pylist(rows, RECEIVERS.schema), 8):
+        stacks[shard] = (folder.write(RECEIVERS, those),)
+    mine = shards_of([pa.array(["r7"])], 8)[0]
+    for stack in (*stacks[:mine], *stacks[mine + 1 :]):
+        (tmp_path / stack[0].name).unlink()
+    lookup = ShardedLookup(tmp_path, RECEIVERS, stacks)
+    pairs = lookup.find(RECEIVERS.keys, [pa.array(["o"]), pa.array(["r7"])])
+    assert lookup.take(pairs.row).to_pylist() == [rows[7]]
 
 
 def receiver_parts(folder: PartFolder, count: int) -> list[Part]:
@@ -281,3 +301,21 @@ def test_a_part_in_use_is_read_once(tmp_path: Path) -> None:
         (tmp_path / "damaged").write_bytes(b"")
         (tmp_path / "damaged").rename(tmp_path / part.name)
     TableLookup(tmp_path, RECEIVERS.name, parts)
+
+
+def test_a_part_in_several_pieces_is_damage(tmp_path: Path) -> None:
+    """A lookup would see the rows of the first piece only."""
+    folder = PartFolder(tmp_path)
+    whole = folder.write(
+        RECEIVERS, pa.Table.from_pylist([{"office": "o", "receiver": "r", "last": 1}], RECEIVERS.schema)
+    )
+    rows = pa.ipc.open_file(pa.memory_map(str(tmp_path / whole.name))).read_all()
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, rows.schema) as writer:
+        for _ in range(2):
+            writer.write_table(rows)
+    content = sink.getvalue()
+    part = Part(hashlib.sha256(content).hexdigest(), 2)
+    (tmp_path / part.name).write_bytes(content)
+    with pytest.raises(CorruptionError, match="in several pieces"):
+        TableLookup(tmp_path, RECEIVERS.name, [part])

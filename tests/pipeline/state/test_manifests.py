@@ -121,8 +121,8 @@ def checked(content: dict[str, Any]) -> bytes:
 INDEX = {"stack": [], "removed": [], "leaving": [], "next_handle": 0, "sharded": None}
 SHARDED = {"shards": [], "cuts": {"at": []}, "secret": "", "routes": [], "stale": 0, "planned": None}
 GOOD = {
-    "format": "roamcast-state/12", "pipeline": "pipe", "batch": 3, "shards": 1, "tables": {}, "counters": {},
-    "moving_regions": [], "index": INDEX,
+    "format": "roamcast-state/13", "pipeline": "pipe", "batch": 3, "shards": 1, "history": None, "tables": {},
+    "counters": {}, "moving_regions": [], "index": INDEX,
 }  # fmt: skip
 
 
@@ -174,7 +174,7 @@ def test_a_damaged_old_manifest_does_not_matter(state: StateFolder) -> None:
 
 def rows_of(table: StateTable, values: dict[tuple[str, ...], int]) -> pa.Table:
     """A row for each key, with a number in one other column."""
-    column = "seq" if table is SOURCES else "last"
+    column = table.schema.names[-1] if table is not SOURCES else "seq"
     rows = [{**dict(zip(table.keys, key, strict=False)), column: number} for key, number in values.items()]
     return pa.Table.from_pylist(rows, table.schema)
 

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
-from batches import Batch, Placed, PureStream, placed
+from batches import Batch, Placed, PureStream, control, match_rows, placed
 from hypothesis import given
 from hypothesis import strategies as st
 from profiles import brief
@@ -19,6 +20,7 @@ from worlds import around, drained, event, forwarded, position, removal, subscri
 from roamcast.journal.records import Record
 from roamcast.match.index.rows import concatenate_rows, select_rows
 from roamcast.match.partitioners.categories import CategoryParameters, Distribution
+from roamcast.pipeline.letters.job import make_letters_here
 from roamcast.pipeline.query.batch_state import BatchSettings
 from roamcast.pipeline.schemas import CATEGORIES, MEMBERS
 from roamcast.pipeline.state.category_policy import CategoryPolicy
@@ -180,6 +182,27 @@ def test_a_repeated_batch_decides_the_same(tmp_path: Path, partitioner: Partitio
         unlucky.attempt(rows)
         unlucky.run(rows[::-1])
         assert decisions(unlucky) == decisions(steady)
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_a_sample_of_matches_is_small_however_many_there_are(tmp_path: Path, partitioner: PartitionerName) -> None:
+    """With the number of matches, since the load depends on it. Only partitioners that learn from matches get one."""
+    stream = PureStream(tmp_path, settings(partitioner))
+    stream.run(placed([subscription(f"s{n}", f"r{n}") for n in range(300)]))
+    rows = placed([event("cam", 1), event("cam", 2, terms=["ice"]), event("cam", 3)], first=301)
+    prepared = stream.state.prepare(control(rows), 1)
+    matched = match_rows(prepared.context, rows)
+    sample = [one for report in make_letters_here(matched, prepared.letters, sink) for one in report.sample]
+    most = {"curve": 64, "drtcluster": FEW.matches}.get(partitioner, 0)
+    assert [(one.offset, one.matches) for one in sample] == ([(301, 300), (303, 300)] if most else [])
+    for one in sample:
+        offset = one.offset - 301
+        assert len(set(one.rows)) == most
+        assert set(one.rows) <= set(matched["subscriptions"][offset].as_py())
+
+
+def sink(office: str, letters: pa.Table) -> None:
+    """Nobody reads them."""
 
 
 def test_restored_categories_are_those_that_were_kept(tmp_path: Path) -> None:

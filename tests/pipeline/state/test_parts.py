@@ -233,7 +233,7 @@ def test_a_damaged_part_is_never_used(folder: PartFolder, fault: str) -> None:
 def test_a_part_of_another_table_is_refused(folder: PartFolder) -> None:
     """A part names its table."""
     part = folder.write(RECEIVERS, numbers({("o", "ann"): 1}))
-    with pytest.raises(CorruptionError, match="not a roamcast-part/8 part of sources"):
+    with pytest.raises(CorruptionError, match="not a roamcast-part/9 part of sources"):
         folder.read(SOURCES, part)
 
 
@@ -290,3 +290,21 @@ def test_parts_that_would_become_too_large_are_left_alone(pushes: list[dict[tupl
         assert as_dict(folder, merged) == expected
         assert all(lower.rows > 2 * upper.rows for lower, upper in pairwise(merged))
         assert merged == folder.merge(RECEIVERS, merged)
+
+
+def test_parts_of_nearly_the_largest_size_are_not_written_again_for_a_few_rows(folder: PartFolder) -> None:
+    """What is above them is merged as ever: a row is written a logarithmic number of times, and stacks stay short."""
+    stack: tuple[Part, ...] = ()
+    written = 0
+    for batch in range(600):
+        before, rows = stack, numbers({("o", f"{batch}.{row}"): 1 for row in range(3)})
+        stack = folder.push(RECEIVERS, before, rows, largest=200)
+        written += sum(part.rows for part in stack if part not in before)
+        sizes = [part.rows for part in stack]
+        assert len(sizes) <= 2 * sum(sizes) // 200 + 8
+    assert max(sizes) <= 200
+    assert written <= 8 * sum(sizes)
+    nearly = tuple(folder.write(RECEIVERS, numbers({(name, f"{row}"): 1 for row in range(90)})) for name in "ab")
+    once = folder.push(RECEIVERS, nearly, numbers({("o", "ann"): 1}), largest=100)
+    assert once[:2] == nearly
+    assert len(folder.push(RECEIVERS, once, numbers({("o", "bob"): 1}), largest=100)) == 3

@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from roamcast.errors import UnavailableError
@@ -41,7 +41,7 @@ class Process:
     """A `roamcast` command that can be started, killed and started again. Its output goes to `log`.
 
     `ready` gets the output since the last start and returns whether the process is ready. `program` are the arguments
-    with which Python runs the command.
+    with which Python runs the command, `environment` variables that it has besides ours.
     """
 
     def __init__(
@@ -51,11 +51,13 @@ class Process:
         ready: Callable[[str], bool],
         limit: float = 90.0,
         program: Sequence[str] = ("-m", "roamcast"),
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self._command = [sys.executable, *program, *arguments]
         self.log = log
         self._ready = ready
         self._limit = limit
+        self._environment = environment or {}
         self._output_before = 0
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -86,8 +88,14 @@ class Process:
     def start(self, *, wait: bool = True) -> None:
         with self.log.open("ab") as output:
             self._output_before = output.tell()
+            environment = {**os.environ, **self._environment}
             self._process = subprocess.Popen(  # noqa: S603 - our own command
-                self._command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, start_new_session=True
+                self._command,
+                stdout=output,
+                stderr=output,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                env=environment,
             )
         if wait:
             until(self._is_up, self._limit, f"{' '.join(self._command[3:5])} to be ready")
@@ -143,10 +151,12 @@ def node(data: Path, port: int, *arguments: str) -> Iterator[Process]:
 
 
 @contextlib.contextmanager
-def pipeline(data: Path, *arguments: str) -> Iterator[Process]:
-    """Run a pipeline until the end of the block. It is ready when the block starts."""
+def pipeline(data: Path, *arguments: str, **settings: int) -> Iterator[Process]:
+    """Run a pipeline until the end of the block. It is ready when the block starts. `settings` are in [pipeline]."""
     log = data / "pipeline.log"
-    process = Process(["pipeline", "--data", str(data), *arguments], log, lambda output: "ready" in output)
+    environment = {f"ROAMCAST_PIPELINE__{key.upper()}": str(value) for key, value in settings.items()}
+    command = ["pipeline", "--data", str(data), *arguments]
+    process = Process(command, log, lambda output: "ready" in output, environment=environment)
     try:
         process.start()
         yield process

@@ -28,9 +28,12 @@ class LoadSample(NamedTuple):
     load: Floats
 
     @classmethod
-    def of_candidates(cls, event: Integers, key: Floats) -> LoadSample:
-        """Make a sample of candidates. Sending an event to a worker costs as much as testing a subscription."""
-        return cls(event.astype(np.float64), key, 1 + 1 / np.bincount(event, minlength=1)[event])
+    def of_candidates(cls, event: Integers, key: Floats, weight: float | Floats = 1.0) -> LoadSample:
+        """Make a sample of candidates, each of which stands for `weight` candidates of its event.
+
+        Sending an event to a worker costs as much as testing a subscription.
+        """
+        return cls(event.astype(np.float64), key, weight + 1 / np.bincount(event, minlength=1)[event])
 
     @classmethod
     def without_messages(cls, key: Floats, load: Floats) -> LoadSample:

@@ -5,7 +5,7 @@ Copies are dropped, the newest event of each source is kept, and each event is a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -14,23 +14,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from roamcast.journal.records import EVENT, FORWARDED, LAST_KNOWN
+from roamcast.match.index.rows import sample_evenly
+from roamcast.pipeline.letters.addressing import address_letters, address_matches
 from roamcast.pipeline.letters.context import LetterContext, LetterReport, ShardTables, SourceKey
 from roamcast.pipeline.letters.pending import letters_of_initial_bindings, letters_of_last_known
-from roamcast.pipeline.schemas import ADDRESSED_SCHEMA, EXPIRED_BINDINGS, PENDING_SCHEMA, SOURCES, StateTable
+from roamcast.pipeline.schemas import EXPIRED_BINDINGS, SOURCES, StateTable
 from roamcast.pipeline.state.control import DeadLetter, Row
-from roamcast.pipeline.state.hashing import hash_rows, shards_of
 from roamcast.pipeline.state.load import LoadRows
-from roamcast.pipeline.state.lookups import Integers, KeyRows, TableLookup, Truths
+from roamcast.pipeline.state.lookups import KeyLookup, Truths
+from roamcast.pipeline.state.partitioning import MatchSample
 from roamcast.pipeline.state.parts import newest_rows
-from roamcast.pipeline.tasks.match import to_lists
 from roamcast.ranges import Ranges
 
-__all__ = ["LARGEST_PORTION", "LARGEST_TEXT", "DedupedEvents", "address_events", "dedupe_events", "find_of_sources"]
-
-LARGEST_PORTION: Final = 100_000
-"""Letters that are made at a time."""
-LARGEST_TEXT: Final = 64 << 20
-"""Bytes of the events in letters that are made at a time."""
+__all__ = ["DedupedEvents", "address_events", "dedupe_events", "find_of_sources"]
 
 MAX_GAPS: Final = 10_000
 """The numbers seen of a source are kept for ever. A source that leaves a gap at each event would slow every batch."""
@@ -71,8 +67,8 @@ def address_events(
             letters_of_last_known(events.last_known, bindings, context.initial, sources),
         ]
     )
-    addressed = [_address_letters(letters, context.shards), _address_matches(events.fresh, tables, context.shards)]
-    late = _late_events(events.fresh, context.expired, tables.lookup(EXPIRED_BINDINGS))
+    addressed = [address_letters(letters, context.shards), address_matches(events.fresh, tables, context.shards)]
+    late = _late_events(events.fresh, tables.lookup(EXPIRED_BINDINGS))
     tables.add(SOURCES, _source_rows(events, sources))
     report = LetterReport(
         dict(tables.stacks),
@@ -82,7 +78,7 @@ def address_events(
         load=LoadRows.of_matched(matched),
         scanned=pc.sum(matched["postings_scanned"]).as_py() or 0,
         matches=pc.sum(pc.list_value_length(matched["subscriptions"])).as_py() or 0,
-        sample=_sample(matched, context.sampled),
+        sample=_sample(matched, context.sampled, context.sampled_matches),
     )
     return pa.concat_tables(addressed), report
 
@@ -150,72 +146,13 @@ def _dead_letters(events: pa.Table, reason: str) -> list[DeadLetter]:
     return [DeadLetter(row["node"], row["offset"], reason) for row in rows]
 
 
-def _address_letters(letters: pa.Table, shards: int) -> pa.Table:
-    """Letters that are complete but for their numbers."""
-    shard = shards_of([letters["receiver"].combine_chunks()], shards)
-    columns: dict[str, Any] = {name: letters[name] for name in PENDING_SCHEMA.names}
-    columns |= {"shard": pa.array(shard, pa.int32()), "bucket": pa.array(np.zeros(len(shard)), pa.int32())}
-    return _addressed(columns, len(shard))
-
-
-def _address_matches(events: pa.Table, tables: ShardTables, shards: int) -> pa.Table:
-    """A row for each event and each shard with receivers of it, with its matches there."""
-    lists = {"subscriptions": tables.subscriptions, "bindings": tables.bindings}
-    pairs = {name: _pairs(events[name]) for name in lists}
-    keys = {name: _receiver_hashes(lookup, pairs[name].row) for name, lookup in lists.items()}
-    event = np.concatenate([pairs[name].key for name in lists])
-    hashes = np.concatenate([keys[name] for name in lists])
-    shard = (hashes >> np.uint64(32)).astype(np.int64) % shards
-    bucket = _buckets(events["event"], event, shard, hashes, shards)
-    buckets = int(bucket.max(initial=0)) + 1
-    groups, inverse = np.unique((event * shards + shard) * buckets + bucket, return_inverse=True)
-    first = len(pairs["subscriptions"].key)
-    rows = {"subscriptions": inverse[:first], "bindings": inverse[first:]}
-    count = len(groups)
-    chosen = events.select(["home", "node", "offset", "time", "event", "attributes"])
-    chosen = chosen.take(pa.array(groups // buckets // shards))
-    columns = {name: chosen[name] for name in chosen.column_names}
-    columns["shard"] = pa.array(groups // buckets % shards, pa.int32())
-    columns["bucket"] = pa.array(groups % buckets, pa.int32())
-    for name, row in rows.items():
-        order = np.lexsort((pairs[name].row, row))
-        columns[name] = to_lists(KeyRows(row[order], pairs[name].row[order]), np.arange(count), count)
-    return _addressed(columns, count)
-
-
-def _addressed(columns: Mapping[str, Any], count: int) -> pa.Table:
-    arrays = [columns.get(field.name, pa.nulls(count, field.type)) for field in ADDRESSED_SCHEMA]
-    return pa.table(arrays, schema=ADDRESSED_SCHEMA)
-
-
-def _pairs(column: pa.ChunkedArray) -> KeyRows:
-    lists = column.combine_chunks()
-    return KeyRows(np.repeat(np.arange(len(lists)), pc.list_value_length(lists).to_numpy()), lists.flatten().to_numpy())
-
-
-def _receiver_hashes(lookup: TableLookup, rows: Integers) -> Any:
-    """The hash of the receiver of each of these rows."""
-    distinct, inverse = np.unique(rows, return_inverse=True)
-    return hash_rows([lookup.take(distinct, ("subscriber",))["subscriber"].combine_chunks()])[inverse]
-
-
-def _buckets(texts: pa.ChunkedArray, event: Integers, shard: Integers, hashes: Any, shards: int) -> Integers:
-    """Divide the receivers of events that have too many in a shard to be served at a time."""
-    keys, inverse, count = np.unique(event * shards + shard, return_inverse=True, return_counts=True)
-    text = count * pc.fill_null(pc.binary_length(texts), 0).to_numpy()[keys // shards]
-    buckets = np.maximum(-(-count // LARGEST_PORTION), -(-text // LARGEST_TEXT))
-    # Other bits than those that choose the shard.
-    bucket: Integers = (hashes & np.uint64(0xFFFFFFFF)).astype(np.int64) % buckets[inverse]
-    return bucket
-
-
-def _seen(sources: TableLookup, keys: Sequence[SourceKey]) -> dict[SourceKey, Ranges]:
+def _seen(sources: KeyLookup, keys: Sequence[SourceKey]) -> dict[SourceKey, Ranges]:
     """The numbers seen of these sources in earlier batches."""
     return {key: Ranges.from_text(text) for key, text in find_of_sources(sources, SOURCES, "seen", keys).items()}
 
 
 def find_of_sources(
-    lookup: TableLookup, table: StateTable, column: str, keys: Sequence[SourceKey]
+    lookup: KeyLookup, table: StateTable, column: str, keys: Sequence[SourceKey]
 ) -> dict[SourceKey, Any]:
     """What a table with rows of sources has in a column, for those of these sources that it has."""
     if not keys:
@@ -225,13 +162,13 @@ def find_of_sources(
     return {keys[number]: value for number, value in zip(pairs.key.tolist(), values, strict=True)}
 
 
-def _late_events(fresh: pa.Table, expired: Mapping[SourceKey, int], earlier: TableLookup) -> list[DeadLetter]:
+def _late_events(fresh: pa.Table, expired: KeyLookup) -> list[DeadLetter]:
     """Events that matched no binding, and whose source had bindings at that time that have been deleted.
 
-    Plan match has processed them; they are dead letters of plan bind only. `expired` is what this batch deletes.
+    Plan match has processed them; they are dead letters of plan bind only.
     """
     unbound = fresh.filter(pc.equal(pc.list_value_length(fresh["bindings"]), 0))
-    ends = {**find_of_sources(earlier, EXPIRED_BINDINGS, "end", sources_of(unbound)), **expired}
+    ends = find_of_sources(expired, EXPIRED_BINDINGS, "end", sources_of(unbound))
     if not ends:
         return []
     columns = (unbound[name].to_pylist() for name in ("node", "offset", "home", "entity", "time"))
@@ -242,7 +179,7 @@ def _late_events(fresh: pa.Table, expired: Mapping[SourceKey, int], earlier: Tab
     ]
 
 
-def _source_rows(events: DedupedEvents, sources: TableLookup) -> pa.Table:
+def _source_rows(events: DedupedEvents, sources: KeyLookup) -> pa.Table:
     """The rows of sources with new events: the numbers seen, and the newest event."""
     names = list(events.seen)
     keys = [pa.array([name[part] for name in names], pa.string()) for part in range(2)]
@@ -259,11 +196,15 @@ def _source_rows(events: DedupedEvents, sources: TableLookup) -> pa.Table:
     return pa.Table.from_pylist(rows, SOURCES.schema)
 
 
-def _sample(matched: pa.Table, every: int) -> list[tuple[str, int, list[int]]]:
-    """The matches of events at every so manieth offset, as (node, offset, rows of subscriptions)."""
+def _sample(matched: pa.Table, every: int, most: int) -> list[MatchSample]:
+    """The events at every so manieth offset that matched, each with at most so many of its matches."""
     if not every:
         return []
     chosen = matched.filter(pc.greater(pc.list_value_length(matched["subscriptions"]), 0))
     chosen = chosen.filter(pa.array(chosen["offset"].to_numpy() % every == 0))
-    columns: Iterable[list[Any]] = (chosen[name].to_pylist() for name in ("node", "offset", "subscriptions"))
-    return list(zip(*columns, strict=True))
+    sample = []
+    events = (chosen[name].to_pylist() for name in ("node", "offset"))
+    for node, offset, rows in zip(*events, chosen["subscriptions"], strict=True):
+        some = sample_evenly(len(rows), most)
+        sample.append(MatchSample(node, offset, len(rows), rows.values.to_numpy()[some].tolist()))
+    return sample

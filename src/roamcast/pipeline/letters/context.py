@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
@@ -13,11 +13,11 @@ import pyarrow as pa
 from roamcast.deliver.batch_records import LetterFile
 from roamcast.durable import make_folder
 from roamcast.errors import CorruptionError, UnavailableError
-from roamcast.pipeline.schemas import BINDINGS, EXPIRED_BINDINGS, SUBSCRIPTIONS, StateTable
+from roamcast.pipeline.schemas import BINDINGS, SUBSCRIPTIONS, StateTable
 from roamcast.pipeline.state.changes import SubscriptionKey
 from roamcast.pipeline.state.control import DeadLetter, Row
 from roamcast.pipeline.state.load import LoadRows
-from roamcast.pipeline.state.lookups import TableLookup
+from roamcast.pipeline.state.lookups import KeyLookup, ShardedLookup, TableLookup
 from roamcast.pipeline.state.manifests import shard_name, split_rows
 from roamcast.pipeline.state.partitioning import MatchSample
 from roamcast.pipeline.state.parts import Obsolete, Part, PartFolder
@@ -40,9 +40,9 @@ class LetterContext(NamedTuple):
     """The state that the letters of a batch depend on, and what its control records changed.
 
     `stacks` has the parts of the tables of the state, each of them in `shards` shards if it is divided. `initial` are
-    the new bindings that also bring the last event of their source, `removed` the offsets of removals. `expired` says
-    when the bindings that this batch deletes ended. Of matches, those at every `sampled`-th offset are reported to the
-    driver; none if it is 0.
+    the new bindings that also bring the last event of their source, `removed` the offsets of removals; `left` are
+    subscriptions that leave the index. Of the events at every `sampled`-th offset, `sampled_matches` are reported to
+    the driver; none if it is 0.
     """
 
     match: MatchContext
@@ -51,8 +51,9 @@ class LetterContext(NamedTuple):
     stacks: Mapping[str, tuple[Part, ...]] = {}
     initial: tuple[Row, ...] = ()
     removed: Mapping[SubscriptionKey, int] = {}
-    expired: Mapping[SourceKey, int] = {}
+    left: Collection[SubscriptionKey] = ()
     sampled: int = 0
+    sampled_matches: int = 0
 
     @property
     def needs_job(self) -> bool:
@@ -78,7 +79,7 @@ class LetterContext(NamedTuple):
         if match.fetcher is None:
             yield ShardTables(self, PartFolder(match.folder / "parts"), [shard])
             return
-        stacks = [match.subscriptions, match.bindings, self.stacks.get(EXPIRED_BINDINGS.name, ())]
+        stacks = [match.subscriptions, match.bindings]
         stacks += [self.stacks.get(shard_name(table, shard), ()) for table in divided]
         files = [f"parts/{part.name}" for parts in stacks for part in parts]
         folder = match.fetcher.fetch(files) / "parts"
@@ -114,9 +115,12 @@ class ShardTables:
     def bindings(self) -> TableLookup:
         return TableLookup(self._folder.folder, BINDINGS.name, self._context.match.bindings)
 
-    def lookup(self, table: StateTable) -> TableLookup:
-        names = [shard_name(table, shard) for shard in self._shards] if table.shard_by else [table.name]
-        return TableLookup(self._folder.folder, table.name, [part for name in names for part in self._stack(name)])
+    def lookup(self, table: StateTable) -> KeyLookup:
+        """A divided table: the rows of these shards."""
+        stacks = [self._stack(shard_name(table, shard)) for shard in self._shards]
+        if len(stacks) == 1:
+            return TableLookup(self._folder.folder, table.name, stacks[0])
+        return ShardedLookup(self._folder.folder, table, stacks)
 
     def add(self, table: StateTable, rows: pa.Table, obsolete: Obsolete | None = None) -> None:
         """Add rows to a divided table, durably. They belong to these shards."""
@@ -168,6 +172,7 @@ class LetterReport(NamedTuple):
                 "dead_letters": [list(letter) for letter in self.dead_letters],
                 "late": [list(letter) for letter in self.late],
                 "load": [column.tolist() for column in self.load],
+                "sample": [list(event) for event in self.sample],
             }
         )
 
@@ -183,5 +188,5 @@ class LetterReport(NamedTuple):
             LoadRows.of_lists(values["load"]),
             values["scanned"],
             values["matches"],
-            [(node, offset, rows) for node, offset, rows in values["sample"]],
+            [MatchSample(*event) for event in values["sample"]],
         )

@@ -11,6 +11,8 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -23,12 +25,23 @@ from roamcast.deliver.batch_records import LetterFile
 from roamcast.deliver.outbox import LetterFiles, letter_path
 from roamcast.errors import CorruptionError, StorageError
 from roamcast.journal.port import RecordReader
+from roamcast.journal.records import split_by_size
+from roamcast.match.warm_up import warm_up
 from roamcast.pipeline.letters.by_receiver import LetterSink, make_letters
 from roamcast.pipeline.letters.by_source import address_events
 from roamcast.pipeline.letters.context import LetterContext, LetterReport
-from roamcast.pipeline.schemas import ADDRESSED_SCHEMA, LAST_SENT, MATCHED_SCHEMA, RECEIVERS, SOURCES, spark_schema
+from roamcast.pipeline.schemas import (
+    ADDRESSED_SCHEMA,
+    EXPIRED_BINDINGS,
+    LAST_SENT,
+    MATCHED_SCHEMA,
+    RECEIVERS,
+    SOURCES,
+    spark_schema,
+)
 from roamcast.pipeline.state.control import Row
 from roamcast.pipeline.state.hashing import shards_of
+from roamcast.pipeline.tasks.context import MatchContext
 from roamcast.pipeline.tasks.match_job import OffsetRange, gather_matches, match_rows, read_ranges
 from roamcast.pipeline.tasks.memory import exclude_modules_from_collection
 from roamcast.pipeline.tasks.packing import PACKED_SCHEMA, exchange, pack, unpack
@@ -36,11 +49,12 @@ from roamcast.pipeline.tasks.packing import PACKED_SCHEMA, exchange, pack, unpac
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["make_letters_by_job", "make_letters_here"]
+__all__ = ["make_letters_by_job", "make_letters_here", "warm_up_by_job"]
 
 Batches: TypeAlias = Iterator[pa.RecordBatch]
 
 _ROWS: Final = 10_000
+_BYTES: Final = 64 << 20
 _REPORT: Final = "report"
 _ADDRESSED_SCHEMA: Final = PACKED_SCHEMA.append(pa.field(_REPORT, pa.binary()))
 _REPORT_SCHEMA: Final = pa.schema([pa.field(_REPORT, pa.binary())])
@@ -73,6 +87,26 @@ def make_letters_by_job(
         return [LetterReport.from_json(report) for report in made.toArrow()[_REPORT].to_pylist()]
 
 
+def warm_up_by_job(spark: SparkSession) -> None:
+    """Run such a job without events. It leaves Spark with Python processes that have loaded what tasks need."""
+    tasks = spark.sparkContext.defaultParallelism
+    context = LetterContext(MatchContext(Path(), 0), shards=tasks)
+    make_letters_by_job(spark, _WarmUp(), [OffsetRange("", 0, 0)] * tasks, context, Path())
+
+
+class _WarmUp:
+    """A journal without records. Reading it loads the kernels of matching."""
+
+    def read(self, node: str, after: int, through: int) -> Iterator[pa.RecordBatch]:
+        _load_kernels()
+        yield from ()
+
+
+@cache
+def _load_kernels() -> None:
+    warm_up()
+
+
 @contextmanager
 def _errors_of_tasks(outbox: Path) -> Iterator[None]:
     """Convert what Spark says of a task that could not read or write, if the driver can do something about it."""
@@ -95,12 +129,14 @@ def _address(context: LetterContext) -> Callable[[Batches], Batches]:
         exclude_modules_from_collection()
         shard = _this_shard()
         matched = pa.Table.from_batches(unpack(batches), MATCHED_SCHEMA)
-        with context.open_in_task(shard, [SOURCES]) as tables:
-            tables.merge(SOURCES)
+        divided = (SOURCES, EXPIRED_BINDINGS)
+        with context.open_in_task(shard, divided) as tables:
+            for table in divided:
+                tables.merge(table)
             if context.match.sharded is not None:
                 matched = gather_matches(matched, tables.subscriptions)
             addressed, report = address_events(matched, context, tables, _of_shard(context, shard))
-        for rows in addressed.to_batches(_ROWS):
+        for rows in chain.from_iterable(split_by_size(batch, _BYTES) for batch in addressed.to_batches(_ROWS)):
             packed = pack(rows, rows["shard"].to_numpy())
             yield packed.append_column(_REPORT, pa.nulls(packed.num_rows, pa.binary()))
         row = [pa.array([shard], pa.int32()), pa.nulls(1, pa.binary()), pa.array([report.to_json()], pa.binary())]

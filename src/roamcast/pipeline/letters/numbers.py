@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from roamcast.journal.bodies import LINK
-from roamcast.pipeline.schemas import RECEIVERS
+from roamcast.pipeline.schemas import RECEIVERS, TEXT
 from roamcast.pipeline.state.lookups import Integers
 
 __all__ = ["LastNumbers", "NumberedLetters", "journal_ranks", "number_letters", "order_letters"]
@@ -92,22 +92,28 @@ def _bodies(pending: pa.Table) -> pa.ChunkedArray:
     """
     ids, whys = (_quote(pending[name]) for name in ("subscription", "why"))
     events = pending["event"].combine_chunks()
-    bodies = pc.binary_join_element_wise('{"subscription":', ids, ',"why":', whys, ',"event":', events, "}", "")
+    bodies = _join('{"subscription":', ids, ',"why":', whys, ',"event":', events, "}")
     is_link = pc.starts_with(pending["receiver"], LINK)
     if not pc.any(is_link).as_py():
         return bodies
     attributes = pc.fill_null(pending["attributes"].combine_chunks(), "null")
-    links = pc.binary_join_element_wise('{"kind":', whys, ',"attributes":', attributes, ',"event":', events, "}", "")
+    links = _join('{"kind":', whys, ',"attributes":', attributes, ',"event":', events, "}")
     return pc.if_else(is_link, links, bodies)
+
+
+def _join(*pieces: str | pa.Array) -> pa.Array:
+    """The texts of each row, one after the other. `pieces` are columns of them, or the same for all rows."""
+    columns = [pa.scalar(piece, TEXT) if isinstance(piece, str) else piece for piece in pieces]
+    return pc.binary_join_element_wise(*columns, pa.scalar("", TEXT))
 
 
 def _quote(texts: pa.ChunkedArray) -> pa.Array:
     """Each text as JSON."""
-    encoded = texts.combine_chunks().dictionary_encode()
+    encoded = texts.combine_chunks().cast(TEXT).dictionary_encode()
     distinct = encoded.dictionary
     if pc.any(pc.match_substring_regex(distinct, _CONTROL)).as_py():
-        quoted = pa.array([orjson.dumps(text).decode() for text in distinct.to_pylist()], pa.string())
+        quoted = pa.array([orjson.dumps(text).decode() for text in distinct.to_pylist()], TEXT)
     else:
         escaped = pc.replace_substring(pc.replace_substring(distinct, "\\", "\\\\"), '"', '\\"')
-        quoted = pc.binary_join_element_wise('"', escaped, '"', "")
+        quoted = _join('"', escaped, '"')
     return quoted.take(encoded.indices)

@@ -15,8 +15,8 @@ from roamcast.journal.records import FORWARDED, LAST_KNOWN
 from roamcast.lacl import holds
 from roamcast.model import global_name, iso
 from roamcast.pipeline.letters.descriptions import DESCRIBED, describe_condition, describe_matches
-from roamcast.pipeline.schemas import PENDING_SCHEMA, SOURCES
-from roamcast.pipeline.state.lookups import EndLimits, TableLookup
+from roamcast.pipeline.schemas import PENDING_SCHEMA, SOURCES, TEXT
+from roamcast.pipeline.state.lookups import EndLimits, KeyLookup, TableLookup
 from roamcast.pipeline.tasks.event_columns import CONTEXT, parse_attributes
 
 __all__ = [
@@ -35,7 +35,7 @@ def letters_of_matches(events: pa.Table, subscriptions: TableLookup) -> pa.Table
     lists = events["subscriptions"].combine_chunks()
     distinct = pc.list_flatten(lists).dictionary_encode()
     rows = subscriptions.take(distinct.dictionary.to_numpy(), (*_LETTER_COLUMNS, *DESCRIBED))
-    whys = describe_matches(rows)
+    whys = describe_matches(rows).cast(TEXT)
     return _letters(events, lists, rows.take(distinct.indices), whys.take(distinct.indices))
 
 
@@ -48,10 +48,10 @@ def letters_of_bindings(events: pa.Table, bindings: TableLookup) -> pa.Table:
         f"{_source_name(source, home, node)} has been bound since {iso(begin)}{_condition_suffix(on)}"
         for node, home, source, begin, on in zip(*columns, strict=True)
     ]
-    return _letters(events, lists, rows, pa.array(whys, pa.string()))
+    return _letters(events, lists, rows, pa.array(whys, TEXT))
 
 
-def letters_of_initial_bindings(initial: Sequence[BindingRow], fresh: pa.Table, sources: TableLookup) -> pa.Table:
+def letters_of_initial_bindings(initial: Sequence[BindingRow], fresh: pa.Table, sources: KeyLookup) -> pa.Table:
     """The letters with the last event that was known of a source when a subscription was first bound to it.
 
     `sources` has the newest events of earlier batches, `fresh` (MATCHED_SCHEMA) those of this one. The letter has the
@@ -64,7 +64,8 @@ def letters_of_initial_bindings(initial: Sequence[BindingRow], fresh: pa.Table, 
         letters.append(
             {
                 "node": binding["node"], "offset": binding["since"], "time": newest["time"], "event": newest["event"],
-                "attributes": newest["attributes"], "office": binding["node"], "receiver": binding["subscriber"],
+                "attributes": _attributes_for(binding, newest), "office": binding["node"],
+                "receiver": binding["subscriber"],
                 "subscription": binding["id"], "every": binding["every"], "why": _why_last_known(binding),
                 "first": binding["home"] != binding["node"],
             }
@@ -73,7 +74,7 @@ def letters_of_initial_bindings(initial: Sequence[BindingRow], fresh: pa.Table, 
 
 
 def letters_of_last_known(
-    events: pa.Table, bindings: TableLookup, new: Sequence[BindingRow], sources: TableLookup
+    events: pa.Table, bindings: TableLookup, new: Sequence[BindingRow], sources: KeyLookup
 ) -> pa.Table:
     """The letters with the last event of a remote source, which its home sent because a subscription was bound to it.
 
@@ -101,12 +102,18 @@ def letters_of_last_known(
         if is_waiting and (binding["node"], binding["since"]) not in created and _satisfies(event, binding["on"]):
             letters.append(
                 {
-                    **{name: event[name] for name in ("node", "offset", "time", "event", "attributes")},
-                    "office": binding["node"], "receiver": binding["subscriber"], "subscription": binding["id"],
-                    "every": binding["every"], "why": _why_last_known(binding),
+                    **{name: event[name] for name in ("node", "offset", "time", "event")},
+                    "attributes": _attributes_for(binding, event), "office": binding["node"],
+                    "receiver": binding["subscriber"], "subscription": binding["id"], "every": binding["every"],
+                    "why": _why_last_known(binding),
                 }
             )  # fmt: skip
     return pa.Table.from_pylist(letters, PENDING_SCHEMA)
+
+
+def _attributes_for(binding: BindingRow, event: EventRow) -> str | None:
+    attributes: str | None = event["attributes"] if binding["subscriber"].startswith(LINK) else None
+    return attributes
 
 
 def _why_last_known(binding: BindingRow) -> str:
@@ -127,13 +134,13 @@ def join_links(pending: pa.Table) -> pa.Table:
         "office": pc.if_else(is_link, office, pending["office"]),
         "subscription": pc.if_else(is_link, "", pending["subscription"]),
         "every": pc.if_else(is_link, None, pending["every"]),
-        "why": pc.if_else(pc.and_(is_link, pc.invert(is_last_known)), FORWARDED, pending["why"]),
+        "why": pc.if_else(pc.and_(is_link, pc.invert(is_last_known)), pa.scalar(FORWARDED, TEXT), pending["why"]),
         "first": pc.if_else(is_link, None, pending["first"]),
     }
     return pa.table([columns.get(name, pending[name]) for name in PENDING_SCHEMA.names], schema=PENDING_SCHEMA)
 
 
-def _newest_before(initial: Sequence[BindingRow], fresh: pa.Table, sources: TableLookup) -> list[EventRow | None]:
+def _newest_before(initial: Sequence[BindingRow], fresh: pa.Table, sources: KeyLookup) -> list[EventRow | None]:
     """For each binding the newest event of its source that came before it."""
     if not initial:
         return []
@@ -144,7 +151,8 @@ def _newest_before(initial: Sequence[BindingRow], fresh: pa.Table, sources: Tabl
     for number, event in zip(pairs.key.tolist(), earlier, strict=True):
         candidates[number].append(event)
     by_source: dict[tuple[str, str], list[EventRow]] = {}
-    for event in fresh.filter(pc.is_valid(fresh["event"])).select(_EVENT_COLUMNS).to_pylist():
+    of_sources = pc.and_(pc.is_in(fresh["home"], keys[0]), pc.is_in(fresh["entity"], keys[1]))
+    for event in fresh.filter(pc.and_(of_sources, pc.is_valid(fresh["event"]))).select(_EVENT_COLUMNS).to_pylist():
         by_source.setdefault((event["home"], event["entity"]), []).append(event)
     for events, binding in zip(candidates, initial, strict=True):
         of_source = by_source.get((binding["home"], binding["source"]), [])
@@ -173,17 +181,13 @@ def _satisfies(event: EventRow, on: str | None) -> bool:
 def _letters(events: pa.Table, lists: pa.ListArray, rows: pa.Table, whys: pa.Array) -> pa.Table:
     """One letter for each element of `lists`. `rows` and `whys` belong to these elements.
 
-    A link gets only events of sources of the node that it is linked to.
+    Only those to links have attributes: there may be many letters, and attributes may be long.
     """
-    parents = events.select(["node", "offset", "time", "event", "attributes"]).take(pc.list_parent_indices(lists))
-    not_first = pa.nulls(len(whys), pa.bool_())
-    columns = [*parents.columns, rows["node"], rows["subscriber"], rows["id"], rows["every"], whys, not_first]
-    letters = pa.table(columns, schema=PENDING_SCHEMA)
-    is_link = pc.starts_with(letters["receiver"], LINK)
-    if not pc.any(is_link).as_py():
-        return letters
-    homes = events["home"].take(pc.list_parent_indices(lists))
-    return letters.filter(pc.or_(pc.invert(is_link), pc.equal(homes, letters["office"])))
+    parents = pc.list_parent_indices(lists)
+    of_links = pc.if_else(pc.starts_with(rows["subscriber"], LINK), parents, None)
+    columns = events.select(["node", "offset", "time", "event"]).take(parents).columns
+    columns += [events["attributes"].take(of_links), rows["node"], rows["subscriber"], rows["id"], rows["every"], whys]
+    return pa.table([*columns, pa.nulls(len(whys), pa.bool_())], schema=PENDING_SCHEMA)
 
 
 def _source_name(source: str, home: str, node: str) -> str:

@@ -8,7 +8,7 @@ effect and may be repeated.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, NamedTuple
@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from roamcast.deliver.batch_records import LetterFile
 from roamcast.match.index.term_statistics import TermStatistics
-from roamcast.model import NO_END
+from roamcast.model import BEFORE_ALL, NO_END
 from roamcast.pipeline.letters.by_source import find_of_sources
 from roamcast.pipeline.letters.context import LetterContext, LetterReport, SourceKey
 from roamcast.pipeline.schemas import BINDINGS, EXPIRED_BINDINGS, SUBSCRIPTIONS, StateTable
@@ -27,7 +27,7 @@ from roamcast.pipeline.state.changes import ControlChanges, apply_records_in_bul
 from roamcast.pipeline.state.control import ControlRecords, DeadLetter
 from roamcast.pipeline.state.index_state import IndexState, assign_handles
 from roamcast.pipeline.state.load import LoadRows
-from roamcast.pipeline.state.lookups import TableLookup, Truths
+from roamcast.pipeline.state.lookups import KeyLookup, Truths
 from roamcast.pipeline.state.manifests import Manifest, StateFolder
 from roamcast.pipeline.state.moving_regions import MovingRegionState, MovingRegionsUpdate, read_positions
 from roamcast.pipeline.state.partitioning import (
@@ -68,7 +68,7 @@ class BatchSettings:
 
 @dataclass(frozen=True, slots=True)
 class PreparedBatch:
-    """A batch whose control records are applied. `expired`: when deleted bindings ended, by source.
+    """A batch whose control records are applied.
 
     `policy` has decided where its subscriptions are, and learns from it once.
     """
@@ -79,7 +79,6 @@ class PreparedBatch:
     policy: ShardPolicy | None
     regions: MovingRegionsUpdate
     changes: ControlChanges
-    expired: dict[SourceKey, int]
 
 
 class BatchResult(NamedTuple):
@@ -147,10 +146,14 @@ class BatchState:
             self.manifest.tables,
             tuple(changes.initial),
             changes.removed,
-            expired,
-            _sample_interval(index, control.events),
+            changes.left,
+            _sample_interval(policy, control.events),
+            policy.sampled_matches if policy else 0,
         )
-        return PreparedBatch(context, letters, index, policy, regions, changes, expired)
+        tables = letters.open()
+        tables.add(EXPIRED_BINDINGS, _expired_rows(expired, tables.lookup(EXPIRED_BINDINGS)))
+        letters = letters._replace(stacks={**letters.stacks, **tables.stacks})
+        return PreparedBatch(context, letters, index, policy, regions, changes)
 
     def compute_result(self, prepared: PreparedBatch, reports: Sequence[LetterReport]) -> BatchResult:
         """Compute the state after a batch, given what was reported when its letters were made."""
@@ -172,7 +175,6 @@ class BatchState:
             **{name: parts for report in reports for name, parts in report.stacks.items()},
             SUBSCRIPTIONS.name: context.subscriptions,
             BINDINGS.name: context.bindings,
-            EXPIRED_BINDINGS.name: self._push(EXPIRED_BINDINGS, _expired_rows(prepared.expired)),
         }
         manifest = replace(
             self.manifest,
@@ -180,6 +182,7 @@ class BatchState:
             tables=tables,
             index=self._learn(prepared, reports, load, counters["events"]),
             counters=counters,
+            history=self._settings.binding_history,
             moving_regions=prepared.regions.regions.save(self._folder.segments),
         )
         return BatchResult(
@@ -199,9 +202,6 @@ class BatchState:
         self.manifest = result.manifest
         self._policy = result.policy
         self._regions = result.regions
-
-    def _lookup(self, table: StateTable) -> TableLookup:
-        return self._folder.open_rows(self.manifest).lookup(table)
 
     def _push(self, table: StateTable, rows: pa.Table, obsolete: Obsolete | None = None) -> tuple[Part, ...]:
         return self._folder.parts.push(table, self.manifest.parts(table), rows, obsolete)
@@ -226,15 +226,15 @@ class BatchState:
     def _expire(self, changes: ControlChanges, expired: dict[SourceKey, int], rows: pa.Table) -> Truths:
         """Which bindings ended so long ago that they may be deleted. Their ends are noted in `expired`."""
         encoded = rows["node"].combine_chunks().dictionary_encode()
-        history = self._settings.binding_history
-        horizons = [changes.latest_binding_times.get(node, 0) - history for node in encoded.dictionary.to_pylist()]
+        history, latest = self.manifest.history, changes.latest_binding_times
+        nodes = encoded.dictionary.to_pylist()
+        horizons = [BEFORE_ALL if history is None else latest.get(node, 0) - history for node in nodes]
         end = pc.fill_null(rows["end"], NO_END).to_numpy()
         is_expired: Truths = end < np.array(horizons, np.int64)[encoded.indices.to_numpy()]
         deleted = rows.filter(pa.array(is_expired))
-        sources = list(map(SourceKey, deleted["home"].to_pylist(), deleted["source"].to_pylist()))
-        earlier = find_of_sources(self._lookup(EXPIRED_BINDINGS), EXPIRED_BINDINGS, "end", list(set(sources)))
+        sources = map(SourceKey, deleted["home"].to_pylist(), deleted["source"].to_pylist())
         for source, time in zip(sources, deleted["end"].to_pylist(), strict=True):
-            expired[source] = max(time, expired.get(source, time), earlier.get(source, time))
+            expired[source] = max(time, expired.get(source, time))
         return is_expired
 
 
@@ -248,11 +248,13 @@ def _left_before(batch: int, rows: pa.Table) -> Truths:
     return left
 
 
-def _sample_interval(index: IndexState, events: int) -> int:
-    """Of a partitioned index, the matches of some events are reported: those at every so manieth offset."""
-    return 0 if index.sharded is None else max(1, events // _SAMPLED_EVENTS)
+def _sample_interval(policy: ShardPolicy | None, events: int) -> int:
+    """If a policy learns from matches, those of some events are reported: at every so manieth offset."""
+    return max(1, events // _SAMPLED_EVENTS) if policy and policy.sampled_matches else 0
 
 
-def _expired_rows(expired: dict[SourceKey, int]) -> pa.Table:
-    rows = [{"node": source.home, "source": source.name, "end": end} for source, end in expired.items()]
+def _expired_rows(expired: Mapping[SourceKey, int], before: KeyLookup) -> pa.Table:
+    earlier = find_of_sources(before, EXPIRED_BINDINGS, "end", list(expired))
+    latest = {source: max(end, earlier.get(source, end)) for source, end in expired.items()}
+    rows = [{"node": source.home, "source": source.name, "end": end} for source, end in latest.items()]
     return pa.Table.from_pylist(rows, EXPIRED_BINDINGS.schema)

@@ -10,10 +10,12 @@ import signal
 import sys
 import tempfile
 import threading
+import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.query import StreamingQuery
@@ -23,6 +25,7 @@ from roamcast.errors import ConflictError, CorruptionError, RoamcastError, Unava
 from roamcast.journal.remote import JournalServer
 from roamcast.match.partitioners.categories import CategoryParameters, Distribution
 from roamcast.match.warm_up import warm_up
+from roamcast.pipeline.letters.job import warm_up_by_job
 from roamcast.pipeline.query.batch_state import BatchSettings
 from roamcast.pipeline.query.identity import PipelineFolder, open_pipeline
 from roamcast.pipeline.query.session import LOCAL_CHECKPOINT, find_java, session
@@ -34,11 +37,18 @@ from roamcast.pipeline.state.state_server import StateFetcher, serve_state
 from roamcast.settings_model import DrtClusterSettings, PipelineSettings
 from roamcast.storage.port import Storage
 
-__all__ = ["Cluster", "pipeline_limits", "run_pipeline"]
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Cluster", "pipeline_limits", "run_pipeline", "wait_until_steady"]
 
 log = logging.getLogger(__name__)
 
 _MAX_REPLICATED: Final = 4 << 30  # bytes of state, which each host of a cluster would have to hold
+_REGISTERING_S: Final = 60.0  # for executors to register
+_STEADY_S: Final = 3.0  # without another one
+_POLL_S: Final = 0.1
+_WARM_S: Final = 45.0  # Spark ends its Python processes when there was no job for a minute
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,16 +135,18 @@ def run_pipeline(
     if limits.driver_events:
         threading.Thread(target=warm_up, name="warm-up", daemon=True).start()  # while Java starts
     spark = session("roamcast", master=cluster.master, options=options, log=pipeline.folder / "spark.log")
+    is_new = pipeline.manifest.batch == BEFORE_FIRST
+    if is_new and not cluster.is_local:
+        _wait_for_executors(spark)  # how many cores there are now decides how the state is divided
+    cores = spark.sparkContext.defaultParallelism
     workers = choose_shard_count(
         plan,
         limits.batch.workers,
         pipeline.manifest.index.sharded,
-        cores=spark.sparkContext.defaultParallelism,
+        cores=cores,
         is_large=not cluster.is_local and pipeline.state.nbytes() > _MAX_REPLICATED,
     )
-    shards = limits.batch.shards
-    if pipeline.manifest.batch == BEFORE_FIRST and not shards:
-        shards = spark.sparkContext.defaultParallelism
+    shards = limits.batch.shards or (cores if is_new else 0)
     limits = replace(limits, batch=replace(limits.batch, workers=workers, shards=shards))
     outbox = pipeline.open_outbox(data)
     with cluster.serve(pipeline, JournalServer(data), outbox.folder) as fetcher:
@@ -142,6 +154,7 @@ def run_pipeline(
         query = runner.start()
         batch = pipeline.manifest.batch
         log.info("pipeline %s ready, %s", pipeline.id, f"after batch {batch}" if batch >= 0 else "no batch yet")
+        threading.Thread(target=_keep_warm, args=(spark, stopped), name="keep-warm", daemon=True).start()
         while query.isActive and not stopped.wait(0.2):
             pass
         if stopped.is_set():
@@ -165,6 +178,37 @@ def _failure(query: StreamingQuery, runner: PipelineQuery, log_file: Path) -> Ro
     except StreamingQueryException as error:
         return runner.failure or _parse_failure(error, log_file)
     return runner.failure
+
+
+def _wait_for_executors(spark: SparkSession) -> None:
+    """Wait until the executors of a cluster have registered."""
+    context = spark.sparkContext
+    executors = wait_until_steady(lambda: context._jsc.sc().getExecutorMemoryStatus().size() - 1)  # without the driver
+    log.info("%d executors have registered", executors)
+
+
+def wait_until_steady(
+    count: Callable[[], int], now: Callable[[], float] = time.monotonic, sleep: Callable[[float], None] = time.sleep
+) -> int:
+    """Wait until something is there, and for three seconds no more of it; at most a minute. Returns how many."""
+    begin = since = now()
+    known = count()
+    while now() < begin + _REGISTERING_S and (not known or now() < since + _STEADY_S):
+        sleep(_POLL_S)
+        if (current := count()) != known:
+            known, since = current, now()
+    return known
+
+
+def _keep_warm(spark: SparkSession, stopped: threading.Event) -> None:
+    """Keep Spark's Python processes ready for a large batch. A job that starts them takes two seconds longer."""
+    try:
+        while True:
+            warm_up_by_job(spark)
+            if stopped.wait(_WARM_S):
+                return
+    except Exception as error:  # if Spark does not work, the batches say so
+        log.debug("Spark's Python processes are not kept ready: %s", error)
 
 
 def _scratch_option(folder: Path) -> dict[str, str]:

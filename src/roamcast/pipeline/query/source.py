@@ -30,6 +30,9 @@ __all__ = ["JournalSource"]
 # The resolution of the disk's clock, in nanoseconds: a file that is older than this was written before now.
 _CLOCK_STEP: Final = 10_000_000
 
+# Of the segments that a batch reads. Records may be large: a task may have to hold all of a batch.
+_MOST_BYTES: Final = 128 << 20
+
 NodeOffsets: TypeAlias = dict[str, int]
 
 
@@ -61,7 +64,7 @@ class JournalStreamReader(DataSourceStreamReader):
         return ReadMaxRows(self._records)
 
     def latestOffset(self, start: NodeOffsets, limit: ReadLimit) -> NodeOffsets:  # noqa: N802 - Spark's name
-        """The end of the next batch: as much as the limit allows, oldest records first.
+        """The end of the next batch: as much as the limit and `_MOST_BYTES` allow, oldest records first.
 
         If a batch contains a record, this or an earlier batch contains everything that any node had journalled before
         that record. So an event of one node finds the bindings that another node had made by then. Raises
@@ -81,15 +84,15 @@ class JournalStreamReader(DataSourceStreamReader):
         if ends == self._last_offsets():
             moment = sys.maxsize
         left = limit.max_rows if isinstance(limit, ReadMaxRows) else sys.maxsize
-        latest = dict(start)
+        latest, size = dict(start), 0
         new = (self._segments(node, begins[node], min(ends[node], begins[node] + left)) for node in ends)
-        for written, _, node, last in heapq.merge(*new):
-            if written > moment or not left:
+        for written, _, node, last, more in heapq.merge(*new):
+            if written > moment or not left or (size and size + more > _MOST_BYTES):
                 break
             read_through = latest.get(node, begins[node])
             take = min(left, last - read_through)
             latest[node] = read_through + take
-            left -= take
+            left, size = left - take, size + more
         return latest
 
     def partitions(self, start: NodeOffsets, end: NodeOffsets) -> Sequence[InputPartition]:
@@ -107,13 +110,14 @@ class JournalStreamReader(DataSourceStreamReader):
     def _last_offsets(self) -> NodeOffsets:
         return {node: self._journal.last_offset(node) for node in self._journal.nodes()}
 
-    def _segments(self, node: str, after: int, through: int) -> Iterator[tuple[int, bool, str, int]]:
-        """When each new segment of a node was written, and the last new offset in it.
+    def _segments(self, node: str, after: int, through: int) -> Iterator[tuple[int, bool, str, int, int]]:
+        """When each new segment of a node was written, the last new offset in it, and its size.
 
         Of those with equal times, the segments of links are first: a node may have read them before it wrote its own.
         """
-        times = self._journal.write_times(node, after, through)
-        return ((written, not is_link_name(node), node, min(last, through)) for written, last in times)
+        is_own = not is_link_name(node)
+        segments = self._journal.written_segments(node, after, through)
+        return ((each.time, is_own, node, min(each.last, through), each.size) for each in segments)
 
     def _begin(self, node: str, start: NodeOffsets) -> int:
         """Where to continue; for a node that is new to Spark, before the first record that it still has."""

@@ -56,7 +56,7 @@ class PipelineLimits:
     """
 
     records: int = 50_000
-    driver_events: int = 5_000
+    driver_events: int = 20_000
     driver_letters: int = 20_000
     outbox: int = 1_000
     batch: BatchSettings = field(default_factory=BatchSettings)
@@ -93,6 +93,8 @@ class PipelineQuery:
         self._status_writer = threading.Lock()  # held while it is written
         self._dead_letter_files: dict[str, _DeadLetterFile] = {}
         self._heartbeat_over = threading.Event()
+        self._letters_per_event = 0.0  # in the last batch with events
+        self._is_repeated = True  # an earlier attempt at the next batch may have left letter files
         self.failure: RoamcastError | None = None
         """Why the query has ended. Of an error in a batch Spark passes on no more than its text."""
 
@@ -139,6 +141,7 @@ class PipelineQuery:
             try:
                 if waiting:
                     self._outbox.sweep()  # or repeated ones would fill the disk
+                    self._is_repeated = True
                 self._pipeline.sync_checkpoint(batch)
                 self._wait_for_offices()
                 done = self._run(batch)
@@ -166,11 +169,17 @@ class PipelineQuery:
         prepared = self._state.prepare(control, batch)
         timer.step("prepare")
         reports, by_job = self._make_letters(prepared.letters, ranges, control.events, timer)
+        if control.events:
+            letters = sum(report.counters.get("letters", 0) for report in reports)
+            self._letters_per_event = letters / control.events
         result = self._state.compute_result(prepared, reports)
         timer.step("result")
         self._write_dead_letters(batch, result.dead_letters)
         self._pipeline.check_generation()
         self._outbox.commit(self._pipeline.id, batch, result.letters)
+        if by_job or self._is_repeated:
+            self._outbox.sweep_attempts(self._pipeline.id, batch, result.letters)
+            self._is_repeated = False
         timer.step("outbox")
         self._pipeline.check_generation()
         self._state.commit(result)
@@ -191,7 +200,7 @@ class PipelineQuery:
     ) -> tuple[list[LetterReport], bool]:
         """Match the events of a batch and write its letters; what was reported, and whether a Spark job did it."""
         split = split_ranges(self._journal, ranges) if events else []
-        if events <= self._limits.driver_events and not context.needs_job:
+        if self._is_small(context, events):
             records = (batch for offsets in split for batch in self._journal.read(*offsets))
             matched = match_here(records, context.match)
             timer.step("match")
@@ -205,6 +214,12 @@ class PipelineQuery:
         reports = make_letters_by_job(self._spark, journal, split, context, self._outbox.folder)
         timer.step("job")
         return reports, True
+
+    def _is_small(self, context: LetterContext, events: int) -> bool:
+        """Whether the driver should match a batch: not if it would probably have too many letters, as the last one."""
+        letters = self._letters_per_event * events
+        is_few = events <= self._limits.driver_events and letters <= self._limits.driver_letters
+        return not events or (is_few and not context.needs_job)
 
     def _write_dead_letters(self, batch: int, dead_letters: Sequence[DeadLetter]) -> None:
         """Write records that cannot be processed, with the reason, to a file for the operator."""

@@ -106,6 +106,10 @@ class CategoryPolicy:
         """Whether a stored state can go on with these settings."""
         return bool(state.values["shape"] == _shape(settings.categories))
 
+    @property
+    def sampled_matches(self) -> int:
+        return self.categories.parameters.matches
+
     def begin_batch(self) -> Integers | None:
         if not self._is_due:
             return NONE_MOVE
@@ -142,8 +146,7 @@ class CategoryPolicy:
     def end_batch(self, report: BatchReport) -> None:
         units = report.load.of_units
         self.categories.receive(units.unit, SAMPLED_OFFSETS * units.messages)
-        most = self.categories.parameters.matches
-        self.categories.observe(*_sample_matches(report.sample, report.subscriptions, most))
+        self.categories.observe(*_sample_matches(report.sample, report.subscriptions))
         self._is_due |= report.is_due
 
     def save(self) -> PartitioningState:
@@ -253,11 +256,10 @@ def _changed_members(before: tuple[Integers, Integers], after: tuple[Integers, I
     return pa.table({"handle": handles, "category": np.append(after[1][~same], np.full(len(left), _NONE))})
 
 
-def _sample_matches(sample: Sequence[MatchSample], subscriptions: TableLookup, most: int) -> tuple[Integers, Integers]:
-    """Pairs of an event and a handle, ordered by event: some events with several matches, and up to `most` of these."""
-    several = [matched for _, _, matched in sample if len(matched) > 1]
-    several = [several[at] for at in sample_evenly(len(several), _EVENTS)]
-    chosen = [np.array(matched, np.int64)[sample_evenly(len(matched), most)] for matched in several]
+def _sample_matches(sample: Sequence[MatchSample], subscriptions: TableLookup) -> tuple[Integers, Integers]:
+    """Pairs of an event and a handle, ordered by event: some of the events with several matches."""
+    several = [event.rows for event in sample if event.matches > 1]
+    chosen = [np.array(several[at], np.int64) for at in sample_evenly(len(several), _EVENTS)]
     event = np.repeat(np.arange(len(chosen)), [len(one) for one in chosen])
     sampled = np.concatenate([np.empty(0, np.int64), *chosen])
     return event, subscriptions.take(sampled, ("handle",))["handle"].to_numpy()

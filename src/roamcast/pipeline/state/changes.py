@@ -42,8 +42,8 @@ class ControlChanges:
     """The rows that a batch writes, and by how many the number of live rows grows.
 
     `initial` are the new bindings that also send the last known event of their source. `removed` has the offset of the
-    last removal of each removed subscription. `latest_binding_times` has the time of the latest record of a binding of
-    each node.
+    last removal of each removed subscription; `left` are those that earlier batches removed and that leave the index
+    now. `latest_binding_times` has the time of the latest record of a binding of each node.
     """
 
     subscriptions: pa.Table
@@ -54,6 +54,7 @@ class ControlChanges:
     removed: Mapping[SubscriptionKey, int]
     latest_binding_times: Mapping[str, int]
     dead_letters: list[DeadLetter]
+    left: Sequence[SubscriptionKey] = ()
 
 
 def apply_records_in_bulk(records: pa.Table, batch: int, known: StateRows) -> ControlChanges:
@@ -68,12 +69,11 @@ def apply_records_in_bulk(records: pa.Table, batch: int, known: StateRows) -> Co
     others = np.ones(records.num_rows, np.bool_)
     others[created] = others[removed] = False
     rest = apply_records(records.filter(pa.array(others)), batch, known)
-    names = zip(*(ended_rows[name].to_pylist() for name in ("node", "id", "subscriber")), strict=True)
     return replace(
         rest,
         subscriptions=pa.concat_tables([ended_rows, new_rows, rest.subscriptions]),
         subscription_growth=rest.subscription_growth + len(created) - len(removed),
-        removed={**rest.removed, **dict(zip(names, ended_rows["until"].to_pylist(), strict=True))},
+        removed={**rest.removed, **dict(zip(_keys(ended_rows), ended_rows["until"].to_pylist(), strict=True))},
     )
 
 
@@ -178,7 +178,11 @@ def drain(
 
     left = drained(known.with_handles(np.array(leaving, np.int64)))
     left = left.filter(pc.is_valid(left["drained_in"]))
-    return replace(changes, subscriptions=pa.concat_tables([left, drained(changes.subscriptions)]))
+    return replace(changes, subscriptions=pa.concat_tables([left, drained(changes.subscriptions)]), left=_keys(left))
+
+
+def _keys(rows: pa.Table) -> list[SubscriptionKey]:
+    return list(zip(*(rows[name].to_pylist() for name in ("node", "id", "subscriber")), strict=True))
 
 
 def _without_other_kinds(records: pa.Table) -> pa.Table:

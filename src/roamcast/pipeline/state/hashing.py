@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["Hashes", "hash_rows", "shards_of"]
+__all__ = ["Hashes", "hash_rows", "shard_of_hashes", "shards_of"]
 
 Hashes: TypeAlias = npt.NDArray[np.uint64]
 
@@ -29,7 +29,12 @@ def hash_rows(columns: Sequence[pa.Array]) -> Hashes:
 
 def shards_of(columns: Sequence[pa.Array], shards: int) -> npt.NDArray[np.int64]:
     """The shard of each row. It depends on more bits of the hash than the order of the rows of a small shard."""
-    numbers: npt.NDArray[np.int64] = (hash_rows(columns) >> _SHARD_BITS).astype(np.int64) % shards
+    return shard_of_hashes(hash_rows(columns), shards)
+
+
+def shard_of_hashes(hashes: Hashes, shards: int) -> npt.NDArray[np.int64]:
+    """The shards of rows with these hashes."""
+    numbers: npt.NDArray[np.int64] = (hashes >> _SHARD_BITS).astype(np.int64) % shards
     return numbers
 
 

@@ -15,18 +15,23 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from roamcast.errors import CorruptionError
 from roamcast.match.index.rows import sample_evenly
 from roamcast.model import BEFORE_ALL, NO_END
 from roamcast.pipeline.schemas import KEY_HASH, PARTITIONING_TABLES, TABLES, StateTable
-from roamcast.pipeline.state.hashing import Hashes, hash_rows
-from roamcast.pipeline.state.parts import Part, PartFolder
+from roamcast.pipeline.state.hashing import Hashes, hash_rows, shards_of
+from roamcast.pipeline.state.parts import RESTORE_HINT, Part, PartFolder
 
-__all__ = ["EndLimits", "Integers", "KeyRows", "RowLookup", "TableLookup", "Truths", "running_max"]
+__all__ = [
+    "EndLimits", "Integers", "KeyLookup", "KeyRows", "RowLookup", "ShardedLookup", "TableLookup", "Truths",
+    "running_max",
+]  # fmt: skip
 
 Integers: TypeAlias = npt.NDArray[np.int64]
 Truths: TypeAlias = npt.NDArray[np.bool_]
 
 _ROW_BITS: Final = 40
+_SHARD_BITS: Final = 52
 _FEW_PARTS: Final = 64
 _MOST_PARTS: Final = 4_096
 _NONE: Final = np.empty(0, np.int64)
@@ -133,6 +138,48 @@ class TableLookup:
         return current
 
 
+class ShardedLookup:
+    """The parts of a divided table, a stack for each shard. A key is looked up in its shard only."""
+
+    def __init__(self, folder: Path, table: StateTable, stacks: Sequence[Sequence[Part]]) -> None:
+        self._folder = folder
+        self._table = table
+        self._stacks = stacks
+        self._shards: dict[int, TableLookup] = {}
+
+    def find(self, columns: Sequence[str], keys: Sequence[pa.Array]) -> KeyRows:
+        """Find the current rows with a key of the table. `keys` has an array of values for each of its `columns`."""
+        shard = shards_of([keys[columns.index(name)] for name in self._table.shard_by], len(self._stacks))
+        found = [KeyRows(_NONE, _NONE)]
+        for number in np.unique(shard).tolist():
+            here = np.flatnonzero(shard == number)
+            pairs = self._open(number).find(columns, [values.take(pa.array(here)) for values in keys])
+            found.append(KeyRows(here[pairs.key], (number << _SHARD_BITS) + pairs.row))
+        key, row = (np.concatenate(each) for each in zip(*found, strict=True))
+        order = np.argsort(key, kind="stable")
+        return KeyRows(key[order], row[order])
+
+    def take(self, rows: Integers, columns: Sequence[str] | None = None) -> pa.Table:
+        """The rows with these numbers, in this order."""
+        schema = self._table.schema
+        tables = [(schema if columns is None else pa.schema([schema.field(c) for c in columns])).empty_table()]
+        shard, indices = rows >> _SHARD_BITS, [_NONE]
+        for number in np.unique(shard).tolist():
+            here = np.flatnonzero(shard == number)
+            tables.append(self._open(number).take(rows[here] & ((1 << _SHARD_BITS) - 1), columns))
+            indices.append(here)
+        return pa.concat_tables(tables).combine_chunks().take(pa.array(np.argsort(np.concatenate(indices))))
+
+    def _open(self, shard: int) -> TableLookup:
+        if shard not in self._shards:
+            self._shards[shard] = TableLookup(self._folder, self._table.name, self._stacks[shard])
+        return self._shards[shard]
+
+
+KeyLookup: TypeAlias = TableLookup | ShardedLookup
+"""Finds rows by the key of the table."""
+
+
 class _HashIndex(NamedTuple):
     """Rows sorted by hash, and rows with equal hash by `until`, live rows last.
 
@@ -233,8 +280,10 @@ class RowLookup:
 
 
 def _one_array(rows: pa.Table, column: str) -> npt.NDArray[Any]:
-    """A column of numbers, without a copy. The rows of a part are in one chunk."""
+    """A column of numbers, without a copy. The rows of a part are in one chunk; raises CorruptionError if not."""
     chunks = rows.column(column).chunks
+    if len(chunks) > 1:
+        raise CorruptionError("a part of the state is in several pieces", hint=RESTORE_HINT)
     return chunks[0].to_numpy() if chunks else np.empty(0, rows.schema.field(column).type.to_pandas_dtype())
 
 

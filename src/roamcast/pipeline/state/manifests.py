@@ -41,7 +41,7 @@ __all__ = ["BEFORE_FIRST", "FORMAT", "Manifest", "StateFolder", "shard_name", "s
 
 log = logging.getLogger(__name__)
 
-FORMAT: Final = "roamcast-state/12"
+FORMAT: Final = "roamcast-state/13"
 BEFORE_FIRST: Final = -1
 """The batch number of the state that a new pipeline starts with."""
 _KEPT: Final = 2
@@ -53,7 +53,8 @@ class Manifest:
     """The state of a pipeline after `batch`. Counters run since the pipeline was created.
 
     `tables` has a stack of parts for each table, and one for each of the `shards` of a table that is divided (see
-    `shard_name`). `moving_regions` are the files of the moving regions of each space, without trails.
+    `shard_name`). `moving_regions` are the files of the moving regions of each space, without trails. `history` says
+    how long the next batch keeps ended bindings, in microseconds (None: for good): all attempts at it do the same.
     """
 
     pipeline: str
@@ -63,6 +64,7 @@ class Manifest:
     index: IndexState = field(default_factory=IndexState)
     moving_regions: tuple[MovingRegionFiles, ...] = ()
     shards: int = 1
+    history: int | None = None
 
     def parts(self, table: StateTable) -> tuple[Part, ...]:
         """All parts of a table. Those of different shards have different keys."""
@@ -198,8 +200,8 @@ class StateFolder:
             tables = {name: tuple(Part(**part) for part in parts) for name, parts in content["tables"].items()}
             index = IndexState.from_json(content["index"])
             regions = tuple(MovingRegionFiles(**files) for files in content["moving_regions"])
-            counters, shards = content["counters"], content["shards"]
-            return Manifest(content["pipeline"], content["batch"], tables, counters, index, regions, shards)
+            counters, shards, history = content["counters"], content["shards"], content["history"]
+            return Manifest(content["pipeline"], content["batch"], tables, counters, index, regions, shards, history)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CorruptionError(
                 f"the manifest of batch {batch} is unreadable: {error}", where=str(path), hint=RESTORE_HINT
@@ -226,6 +228,7 @@ def _pack(manifest: Manifest) -> bytes:
         "pipeline": manifest.pipeline,
         "batch": manifest.batch,
         "shards": manifest.shards,
+        "history": manifest.history,
         "tables": {name: [part._asdict() for part in parts] for name, parts in manifest.tables.items()},
         "index": manifest.index.to_json(),
         "moving_regions": [files._asdict() for files in manifest.moving_regions],

@@ -75,12 +75,17 @@ class PartitioningState(NamedTuple):
         return cls(content["partitioner"], dict(content["values"]), tables)
 
 
-MatchSample: TypeAlias = tuple[str, int, Sequence[int]]
-"""An event, by node and offset, and the rows of subscriptions that it matched."""
+class MatchSample(NamedTuple):
+    """An event, the number of subscriptions that it matched, and the rows of some of these, evenly spread."""
+
+    node: str
+    offset: int
+    matches: int
+    rows: Sequence[int]
 
 
 class BatchReport(NamedTuple):
-    """What a batch shows. `sample` has some events in order, with the rows of the lookup `subscriptions` that matched.
+    """What a batch shows. `sample` has some events in order, with rows of the lookup `subscriptions` that they matched.
 
     The load is to be balanced if it `is_due`.
     """
@@ -93,6 +98,10 @@ class BatchReport(NamedTuple):
 
 class ShardPolicy(Protocol):
     """Decides placement. The methods are called in the order in which they are listed, from batch to batch."""
+
+    @property
+    def sampled_matches(self) -> int:
+        """How many matches of an event it learns from at most; 0 if it needs no sample."""
 
     @property
     def follows_boxes(self) -> bool:

@@ -25,7 +25,7 @@ from roamcast.pipeline.state.hashing import hash_rows
 
 __all__ = ["FORMAT", "RESTORE_HINT", "Obsolete", "Part", "PartFolder", "newest_rows"]
 
-FORMAT: Final = "roamcast-part/8"
+FORMAT: Final = "roamcast-part/9"
 RESTORE_HINT: Final = "restore the whole pipeline folder, or start a new pipeline with --new"
 
 _RATIO: Final = 2
@@ -122,11 +122,14 @@ class PartFolder:
     ) -> tuple[Part, ...]:
         """Merge a stack as the policy says, unless that makes a part of more than `largest` rows.
 
-        If all parts are merged, `obsolete` rows are deleted: there is no older row that they would uncover.
+        Then the policy is applied to what is above the lowest part that it would merge: so a part of nearly this size
+        is not written again for a few rows. If all parts are merged, `obsolete` rows are deleted: there is no older row
+        that they would uncover.
         """
-        first = first_to_merge([part.rows for part in stack], ratio=_RATIO)
-        while sum(part.rows for part in stack[first:]) > largest and first < len(stack):
-            first += 1
+        sizes = [part.rows for part in stack]
+        first = first_to_merge(sizes, ratio=_RATIO)
+        while sum(sizes[first:]) > largest:
+            first += 1 + first_to_merge(sizes[first + 1 :], ratio=_RATIO)
         if first == len(stack):
             return stack
         merged = self.read_all(table, stack[first:])

@@ -30,6 +30,7 @@ __all__ = ["CurvePolicy", "HashingPolicy", "KdTreePolicy"]
 Floats = npt.NDArray[np.float64]
 
 _SAMPLE: Final = 20_000  # matches, and subscriptions
+_MATCHES: Final = 64  # of an event
 _CONFIDENCE: Final = 3.0  # standard deviations by which the load in a sample may be off
 _PLACED: Final = ("handle", "min_x", "min_y", "max_x", "max_y", "terms", "moving_radius")
 
@@ -38,6 +39,7 @@ class _Stateless:
     """What policies without a state for each subscription have in common."""
 
     partitioner = ""
+    sampled_matches = 0
     follows_boxes = False
 
     def begin_batch(self) -> Integers | None:
@@ -78,6 +80,7 @@ class CurvePolicy(_Stateless):
     """
 
     partitioner = "curve"
+    sampled_matches = _MATCHES
 
     def __init__(self, workers: int, settings: PartitioningSettings, values: Mapping[str, Any] | None = None) -> None:
         self._workers, self._imbalance = workers, settings.imbalance
@@ -101,12 +104,13 @@ class CurvePolicy(_Stateless):
         """Plan other cuts for the next batch if the load of this one was too uneven."""
         if not report.is_due:
             return
-        rows = np.array([row for _, _, matched in report.sample for row in matched], np.int64)
+        rows = np.array([row for event in report.sample for row in event.rows], np.int64)
         sample = sample_evenly(len(rows), _SAMPLE)
-        event = np.repeat(np.arange(len(report.sample)), [len(matched) for _, _, matched in report.sample])[sample]
+        event = np.repeat(np.arange(len(report.sample)), [len(event.rows) for event in report.sample])[sample]
+        weight = np.array([event.matches / len(event.rows) for event in report.sample])[event]
         keys, is_fixed = _curve_keys(report.subscriptions, rows[sample])
         held, _ = _curve_keys(report.subscriptions, report.subscriptions.sample(_SAMPLE))
-        load = LoadSample.of_candidates(event[is_fixed], keys)
+        load = LoadSample.of_candidates(event[is_fixed], keys, weight[is_fixed])
         threshold = _threshold(self._imbalance, len(np.unique(load.event)), self._workers)
         if self.cuts.imbalance(self._workers, load, held) < threshold:
             return

@@ -50,6 +50,7 @@ CACHE: Final = "ROAMCAST_CACHE"
 """The environment variable with which a worker overrides the cache folder."""
 _UNUSED_S: Final = 3600.0  # a file that was not used for so long may leave the cache
 _TIMEOUT_S: Final = 30.0  # without a byte
+_PUT_TIMEOUT_S: Final = 300.0  # the driver's disk may be busy with the files of all tasks
 _POLL_S: Final = 0.05
 _CHUNK: Final = 1 << 20
 
@@ -166,7 +167,8 @@ class StateFetcher(NamedTuple):
         self, method: str, name: str, headers: Mapping[str, str] | None = None, body: BinaryIO | None = None
     ) -> Iterator[HTTPResponse]:
         where = f"{self.host}:{self.port}"
-        with closing(HTTPConnection(self.host, self.port, timeout=_TIMEOUT_S)) as connection:
+        timeout = _PUT_TIMEOUT_S if method == "PUT" else _TIMEOUT_S
+        with closing(HTTPConnection(self.host, self.port, timeout=timeout)) as connection:
             try:
                 headers = {"Authorization": f"Bearer {self.key}", **(headers or {})}
                 connection.request(method, f"/{name}", body, headers)

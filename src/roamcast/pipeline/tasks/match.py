@@ -17,7 +17,7 @@ from roamcast.journal.records import FORWARDED, LAST_KNOWN, add_home_column, are
 from roamcast.match.index.index import Candidates
 from roamcast.match.port import Events
 from roamcast.model import EARLIEST, LATEST, NO_END
-from roamcast.pipeline.schemas import MATCHED_SCHEMA
+from roamcast.pipeline.schemas import MATCHED_SCHEMA, TEXT
 from roamcast.pipeline.state.lookups import EndLimits, Integers, KeyRows, TableLookup, Truths
 from roamcast.pipeline.state.parts import RESTORE_HINT
 from roamcast.pipeline.tasks.context import MatchContext, OpenContext
@@ -68,13 +68,13 @@ def _match_batch(records: pa.RecordBatch, opened: OpenContext, context: MatchCon
     )
     json: npt.NDArray[np.object_] = np.full(records.num_rows, None, dtype=np.object_)
     json[rows[needed]] = events_to_json(events.take(pa.array(needed)))
-    event = pa.array(json, pa.string())
+    event = pa.array(json, TEXT)
     values = {
         **{name: records[name] for name in ("node", "offset", "kind", "home", "entity", "seq")},
         "time": records["time"].cast(pa.int64()),
         "complete": complete,
         "event": event,
-        "attributes": pc.if_else(pc.is_valid(event), records["body"], None),
+        "attributes": pc.if_else(pc.is_valid(event), records["body"].cast(TEXT), None),
         "subscriptions": to_lists(subscriptions, rows, records.num_rows),
         "bindings": to_lists(bindings, rows, records.num_rows),
         "postings_scanned": in_first_row(scanned, records.num_rows),

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from roamcast.journal.port import JournalReader, RecordReader
 from roamcast.journal.records import EVENT, FORWARDED, add_home_column
 from roamcast.match.port import Events
-from roamcast.pipeline.schemas import MATCHED_SCHEMA, spark_schema
+from roamcast.pipeline.schemas import MATCHED_SCHEMA, TEXT, spark_schema
 from roamcast.pipeline.state.control import OffsetRanges
 from roamcast.pipeline.state.hashing import shards_of
 from roamcast.pipeline.state.index_state import Shard
@@ -181,8 +181,8 @@ def _match_shard(events: pa.RecordBatch, worker: int, context: MatchContext) -> 
     columns = {
         **{name: chosen[name] for name in ("node", "offset", "home", "entity")},
         **{name: absent.cast(MATCHED_SCHEMA.field(name).type) for name in _ABSENT},
-        "event": pa.array(events_to_json(chosen), pa.string()),
-        "attributes": chosen["body"],
+        "event": pa.array(events_to_json(chosen), TEXT),
+        "attributes": chosen["body"].cast(TEXT),
         "subscriptions": to_lists(
             KeyRows(np.searchsorted(matched, pairs.key), handles), np.arange(len(matched)), len(matched)
         ),

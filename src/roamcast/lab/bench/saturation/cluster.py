@@ -113,10 +113,11 @@ def _measure(folder: Path, workers: int, world: World, events: Sequence[EventBat
     outbox = Outbox(data / "outbox")
     records = world.subscriptions + len(events) * _BATCH
     names = [f"worker-{number}" for number in range(workers)]
+    arguments = ("--plan", "replicated", "--records", str(_BATCH))
     with (
         standalone(folder / "cluster", names, hidden=data, pinned=True) as cluster,
         _watching(outbox) as seen,
-        pipeline(data, "--master", cluster.master, "--plan", "replicated", "--records", str(_BATCH)),
+        pipeline(data, "--master", cluster.master, *arguments, letter_shards=workers),
     ):
         until(lambda: bool(seen) and seen[-1].read_offsets[_NODE] == records, _TIMEOUT_S, "the last batch")
     warm = world.subscriptions + _WARM_UP * _BATCH
