@@ -18,7 +18,7 @@ import shapely
 from roamcast.compiled import read_only
 from roamcast.match.index.segments import SegmentFolder
 from roamcast.match.kernels.orientation import DIGITS
-from roamcast.match.kernels.polygons import PolygonArrays, bound_blocks, contain_points, count_blocks
+from roamcast.match.kernels.polygons import PolygonArrays, bound_blocks, contain_points, count_blocks, lay_out
 from roamcast.match.port import Events
 from roamcast.space import Floats, Space, longitude_range
 
@@ -49,13 +49,10 @@ class Polygons:
             of_rings = np.flatnonzero(has_rings[row])
             breaks = of_rings[1:][(np.diff(ring) > 0) & (np.diff(row[of_rings]) == 0)]
             points, row = np.insert(points, breaks, np.nan, axis=0), np.insert(row, breaks, row[breaks])
-        count = np.bincount(row, minlength=len(shapes))
-        end = np.cumsum(count)
+        first = read_only(2 * np.append(0, np.cumsum(np.bincount(row, minlength=len(shapes)))))
         coordinate = np.empty(2 * len(points))
-        at = np.arange(len(points))
-        coordinate[at + np.repeat(end - count, count)] = points[:, 0]
-        coordinate[at + np.repeat(end, count)] = points[:, 1]
-        return cls._compile(2 * np.append(0, end), coordinate)
+        lay_out(read_only(points), first, coordinate)
+        return cls._compile(first, coordinate)
 
     @classmethod
     def from_lists(cls, lists: pa.Array | pa.ChunkedArray) -> Self:

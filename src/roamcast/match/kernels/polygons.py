@@ -20,7 +20,7 @@ from roamcast.compiled import inline_kernel, kernel
 from roamcast.match.kernels.intrinsics import Scalar, i64, prefetch, u64
 from roamcast.match.kernels.orientation import LOST, ROUNDING, orientation
 
-__all__ = ["PolygonArrays", "bound_blocks", "contain_points", "count_blocks"]
+__all__ = ["PolygonArrays", "bound_blocks", "contain_points", "count_blocks", "lay_out"]
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -48,6 +48,15 @@ class PolygonArrays(NamedTuple):
     coordinate: Floats
     block_first: Integers
     block: Floats  # min_x, min_y, max_x, max_y; min_x is -inf if a ring ends before the block does
+
+
+@kernel
+def lay_out(points: Floats, first: Integers, coordinate: Floats) -> None:
+    """Write the coordinates of all rows: `points` are their x and y, beside each other."""
+    for row in range(len(first) - 1):
+        begin, end = first[row] >> 1, first[row + 1] >> 1
+        for at in range(begin, end):
+            coordinate[begin + at], coordinate[end + at] = points[at, 0], points[at, 1]
 
 
 @inline_kernel
