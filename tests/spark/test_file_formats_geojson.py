@@ -7,12 +7,15 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from formats import MOMENT, feature, features, point, read_all
+from shapely.geometry import shape
 
 from roamcast.errors import InputError
+from roamcast.match.index.polygons import Polygons
 from roamcast.space import GEOGRAPHIC
 from roamcast.spark.file_formats import plan_blocks, read_block
 from roamcast.spark.file_rows import EVENTS, SUBSCRIPTIONS
@@ -52,6 +55,15 @@ BOX = polygon(ring(0, 0, 4, 3.5))
 ACROSS = polygon(ring(170, -1, -170, 1))
 TRIANGLE = polygon([[0, 0], [4, 1], [2, 3.5], [0, 0]])
 SPLIT = {"type": "MultiPolygon", "coordinates": [[ring(170, -1, 180, 1)], [ring(-180, -1, -170, 1)]]}
+CORNERS = polygon([[0, 0], [1, 0], [2, 0], [4, 0], [4, 3.5], [0, 3.5], [0, 0]])
+HOLE = polygon(ring(0, 0, 4, 4), ring(1, 1, 2, 2))
+
+
+def read_subscription(path: Path, geometry: Any, bbox: Any = None) -> tuple[Any, Any, dict[str, str]]:
+    """The box and the polygon of a feature, and its problem."""
+    path = features(path / "q.geojson", feature(geometry, bbox, subscription_id="q", terms=["a"]))
+    good, bad = read_all(path, SUBSCRIPTIONS)
+    return *((tuple(row[side] for side in SUBSCRIPTIONS.coordinates), row["polygon"]) for row in good), bad
 
 
 @pytest.mark.parametrize(
@@ -60,71 +72,104 @@ SPLIT = {"type": "MultiPolygon", "coordinates": [[ring(170, -1, 180, 1)], [ring(
         (BOX, None, (0, 0, 4, 3.5)),
         (polygon(ring(0, 0, 4, 3.5)[::-1]), None, (0, 0, 4, 3.5)),
         (polygon([[4, 3.5], [0, 3.5], [0, 0], [4, 0], [4, 3.5]]), None, (0, 0, 4, 3.5)),
-        (polygon([[0, 0], [1, 0], [2, 0], [4, 0], [4, 3.5], [0, 3.5], [0, 0]]), None, (0, 0, 4, 3.5)),
-        (polygon([[1, 0], [4, 0], [4, 3.5], [0, 3.5], [0, 0], [1, 0]]), None, (0, 0, 4, 3.5)),
         (polygon([[x, y, 9] for x, y in ring(0, 0, 4, 3.5)]), None, (0, 0, 4, 3.5)),
-        (polygon(ring(2, 0, 2, 3)), None, (2, 0, 2, 3)),
-        (polygon(ring(2, 3, 2, 3)), None, (2, 3, 2, 3)),
         (BOX, [0, 0, 4, 3.5], (0, 0, 4, 3.5)),
         (BOX, [0, 0, -50, 4, 3.5, 50], (0, 0, 4, 3.5)),
-        (ACROSS, [170, -1, -170, 1], (170, -1, -170, 1)),
+        (ACROSS, None, (-170, -1, 170, 1)),
         (None, [170, -1, -170, 1], (170, -1, -170, 1)),
         (None, [0, 0, -50, 2, 3, 50], (0, 0, 2, 3)),
+        (None, [2, 0, 2, 3], (2, 0, 2, 3)),
     ],
 )
-def test_the_box_of_a_subscription_feature(
-    geometry: Any, bbox: Any, expected: tuple[float, ...], tmp_path: Path
-) -> None:
-    """Its rectangular Polygon, its bbox, or both if they agree."""
-    path = features(tmp_path / "q.geojson", feature(geometry, bbox, subscription_id="q", terms=["a"]))
-    good, bad = read_all(path, SUBSCRIPTIONS)
-    assert (tuple(good[0][side] for side in ("min_x", "min_y", "max_x", "max_y")), bad) == (expected, {})
+def test_a_rectangle_is_a_box(geometry: Any, bbox: Any, expected: tuple[float, ...], tmp_path: Path) -> None:
+    """A Polygon along the axes, a bbox, or both if they agree."""
+    (box, rings), bad = read_subscription(tmp_path, geometry, bbox)
+    assert (box, not rings, bad) == (expected, True, {})
 
 
-INSTEAD = "only boxes can be matched: split it into rectangles, or give a bbox and no geometry"
-NOT_RECTANGULAR = f"the Polygon is not a rectangle along the axes; {INSTEAD}"
+@pytest.mark.parametrize(
+    ("geometry", "bbox", "expected"),
+    [
+        (TRIANGLE, None, (0, 0, 4, 3.5)),
+        (TRIANGLE, [0, 0, 4, 3.5], (0, 0, 4, 3.5)),
+        (CORNERS, None, (0, 0, 4, 3.5)),
+        (HOLE, None, (0, 0, 4, 4)),
+        (SPLIT, None, (170, -1, -170, 1)),
+        (SPLIT, [170, -1, -170, 1], (170, -1, -170, 1)),
+        (SPLIT, [-180, -1, 180, 1], (170, -1, -170, 1)),
+    ],
+)
+def test_other_areas_are_polygons(geometry: Any, bbox: Any, expected: tuple[float, ...], tmp_path: Path) -> None:
+    """In their box, which crosses the antimeridian if they are split there."""
+    (box, rings), bad = read_subscription(tmp_path, geometry, bbox)
+    polygons = Polygons.from_lists(pa.array([rings], pa.list_(pa.float64())))
+    assert (box, bad) == (expected, {})
+    assert np.array_equal(polygons.arrays.coordinate, Polygons.of(np.array([shape(geometry)])).arrays.coordinate, True)
+
+
 NO_BBOX = "bbox must be [west, south, east, north], four numbers"
+DIFFERS = "the bbox differs from the geometry; omit it, or give the bbox alone"
+BEYOND = "x 190 is outside -180 to 180, at point 2; split the geometry at the antimeridian"
+NOT_SPLIT = "the bbox differs from the geometry; split the geometry at the antimeridian, or give the bbox alone"
 
 
 @pytest.mark.parametrize(
     ("geometry", "bbox", "problem"),
     [
-        (TRIANGLE, None, NOT_RECTANGULAR),
-        (TRIANGLE, [0, 0, 4, 3.5], NOT_RECTANGULAR),
-        (polygon([[0, 0], [4, 0], [4, 4], [2, 4], [2, 2], [0, 2], [0, 0]]), None, NOT_RECTANGULAR),
-        (polygon([[2, 0], [4, 2], [2, 4], [0, 2], [2, 0]]), None, NOT_RECTANGULAR),
-        (polygon([[0, 0], [4, 4], [4, 0], [0, 4], [0, 0]]), None, NOT_RECTANGULAR),
-        (polygon([[0, 0], [4, 0], [4, 4], [0, 4.000001], [0, 0]]), None, NOT_RECTANGULAR),
-        (polygon([[0, 0], [9, 0], [4, 0], [4, 4], [0, 4], [0, 0]]), None, NOT_RECTANGULAR),
-        (polygon([[0, 0], [4, 0], [4, 4], [0, 0]]), None, NOT_RECTANGULAR),
-        (
-            polygon([[0, 0], [4, 0], [4, 4], [0, 4]]),
-            None,
-            "the Polygon is not closed: its last point must be its first",
-        ),
-        (polygon(ring(0, 0, 4, 4), ring(1, 1, 2, 2)), None, f"the Polygon has holes; {INSTEAD}"),
-        (SPLIT, None, f"the geometry of a subscription must be a rectangular Polygon, not MultiPolygon; {INSTEAD}"),
-        (
-            SPLIT,
-            [170, -1, -170, 1],
-            f"the geometry of a subscription must be a rectangular Polygon, not MultiPolygon; {INSTEAD}",
-        ),
-        (point(1, 2), None, f"the geometry of a subscription must be a rectangular Polygon, not Point; {INSTEAD}"),
-        (None, None, f"the geometry of a subscription must be a rectangular Polygon, not none; {INSTEAD}"),
-        (7, [0, 0, 1, 1], f"the geometry of a subscription must be a rectangular Polygon, not none; {INSTEAD}"),
-        (polygon(), None, "the Polygon has no coordinates"),
-        (polygon([]), None, "the Polygon has no coordinates"),
-        (polygon([[0]]), None, "the Polygon has no coordinates"),
-        (polygon([[0, "a"]]), None, "the Polygon has coordinates that are not numbers"),
-        (BOX, [0, 0, 4, 4], "the bbox differs from the Polygon; omit one of them"),
+        (polygon([[0, 0], [4, 4], [4, 0], [0, 4], [0, 0]]), None, "the geometry is not valid: Self-intersection[2 2]"),
+        (polygon(ring(2, 0, 2, 3)), None, "the geometry is not valid: Too few points in geometry component[2 0]"),
+        (polygon([[0, 0], [4, 0], [4, 4], [0, 4]]), None, "a ring is not closed: its last point must be its first"),
+        (polygon(ring(170, -1, 190, 1)), None, BEYOND),
+        (point(1, 2), None, "the geometry must be a Polygon or MultiPolygon, not Point"),
+        (None, None, "the feature has neither a geometry nor a bbox"),
+        (7, [0, 0, 1, 1], "the geometry must be an object"),
+        ({}, None, "the geometry must be a Polygon or MultiPolygon, not none"),
+        ({"type": "Polygon"}, None, "not GeoJSON: key 'coordinates' not found"),
+        (polygon(), None, "the geometry is empty"),
+        (polygon([]), None, "the geometry is empty"),
+        (polygon([[0]]), None, "not GeoJSON: Expected two or three coordinates found one"),
+        (polygon([[0, "a"]]), None, "not GeoJSON: type must be number, but is string"),
+        (BOX, [0, 0, 4, 4], DIFFERS),
+        (TRIANGLE, [0, 0, 4, 4], DIFFERS),
+        (ACROSS, [170, -1, -170, 1], NOT_SPLIT),
+        (SPLIT, [-170, -1, 170, 1], DIFFERS),
         (BOX, [1, 2, 3], NO_BBOX),
         (None, [1, "a", 3, 4], NO_BBOX),
     ],
 )
 def test_bad_subscription_features_are_reported(geometry: Any, bbox: Any, problem: str, tmp_path: Path) -> None:
-    """They are not exactly a box: a bounding box in their place would match too much."""
-    path = features(tmp_path / "q.geojson", feature(geometry, bbox, subscription_id="q"))
-    assert read_all(path, SUBSCRIPTIONS) == ([], {"q.geojson, feature 1": problem})
+    """With what is wrong, and where."""
+    assert read_subscription(tmp_path, geometry, bbox) == ({"q.geojson, feature 1": problem},)
+
+
+@pytest.mark.parametrize(
+    ("number", "own", "expected"),
+    [("q", None, "q"), (17, None, "17"), ("q", "q", "q"), (17, "17", "17"), (None, "q", "q")],
+)
+def test_the_id_of_a_feature_is_that_of_its_row(number: Any, own: Any, expected: str, tmp_path: Path) -> None:
+    """If the properties have none, or the same one; of events and of subscriptions."""
+    event = feature(point(1, 2), source="s", time=0, event_id=own) | {"id": number}
+    subscription = feature(BOX, subscription_id=own) | {"id": number}
+    for layout, row in ((EVENTS, event), (SUBSCRIPTIONS, subscription)):
+        good, bad = read_all(features(tmp_path / "rows.geojson", row), layout)
+        assert ([each[layout.id] for each in good], bad) == ([expected], {})
+
+
+@pytest.mark.parametrize(
+    ("number", "own", "problem"),
+    [
+        ("q", "r", "subscription_id is 'r', but the id of the feature is 'q'"),
+        (1.5, None, "the id of the feature must be a text or an integer, not 1.5"),
+        (True, "q", "the id of the feature must be a text or an integer, not True"),
+        ("", None, "subscription_id is empty"),
+        (None, None, "subscription_id is missing"),
+        (7, 7, "subscription_id must be a text, not 7"),
+    ],
+)
+def test_bad_ids_of_features_are_reported(number: Any, own: Any, problem: str, tmp_path: Path) -> None:
+    """Two different ones, and those that cannot be one."""
+    row = feature(BOX, subscription_id=own) | {"id": number}
+    assert read_all(features(tmp_path / "q.geojson", row), SUBSCRIPTIONS) == ([], {"q.geojson, feature 1": problem})
 
 
 @pytest.mark.parametrize("suffix", ["ndjson", "csv", "parquet"])

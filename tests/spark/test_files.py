@@ -46,7 +46,7 @@ def test_an_empty_file_becomes_an_empty_frame(spark: SparkSession, tmp_path: Pat
     """It has all columns."""
     (tmp_path / "q.ndjson").touch()
     read = read_subscriptions(spark, tmp_path / "q.ndjson")
-    assert (read.frame.count(), read.count, len(read.frame.columns)) == (0, 0, 6)
+    assert (read.frame.count(), read.count, len(read.frame.columns)) == (0, 0, 7)
 
 
 def test_bad_rows_are_an_error_with_the_first_and_their_count(spark: SparkSession, tmp_path: Path) -> None:

@@ -52,11 +52,12 @@ def match(
 ) -> None:
     """Match a file of events with a file of subscriptions, on Spark.
 
-    An event matches a subscription if its point is inside the box, borders included, and it has all the terms.
+    An event matches a subscription if its point is inside the box or polygon, borders included, and it has all the
+    terms.
 
     In CSV, terms are separated by ';'. Boxes are west, south, east, north as in GeoJSON: a geographic box with
-    min_x > max_x crosses the antimeridian. In GeoJSON, a subscription is a rectangular Polygon along the axes, or a
-    bbox without a geometry; other shapes are refused.
+    min_x > max_x crosses the antimeridian. In GeoJSON, a subscription is a Polygon or a MultiPolygon, or a bbox without
+    a geometry.
 
     Example: roamcast match --events events.csv --subscriptions subscriptions.ndjson --out pairs
     """

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
@@ -23,10 +24,10 @@ from roamcast.durable import storage_errors, sync_folder
 from roamcast.errors import ConflictError, InputError, RoamcastError, StorageError, UnavailableError
 from roamcast.match.index.index import Index
 from roamcast.match.index.lsm import IndexStore, SegmentRef
+from roamcast.match.index.polygons import Polygons
 from roamcast.match.index.rows import index_rows
 from roamcast.match.port import Events, Subscriptions
 from roamcast.pipeline.schemas import spark_schema
-from roamcast.pipeline.state.index_state import open_index
 from roamcast.pipeline.tasks.memory import exclude_modules_from_collection
 from roamcast.space import GEOGRAPHIC, Space
 from roamcast.spark.file_formats import plan_blocks
@@ -39,7 +40,13 @@ PAIRS_SCHEMA: Final = pa.schema([pa.field("event_id", pa.string()), pa.field("su
 
 _ROWS_OUT: Final = 100_000
 
-IndexOpener: TypeAlias = Callable[[Path, tuple[SegmentRef, ...]], Index]
+IndexOpener: TypeAlias = Callable[[Path, tuple[SegmentRef, ...], str], Index]
+
+
+@lru_cache(maxsize=1)
+def open_index(folder: Path, stack: tuple[SegmentRef, ...], polygons: str) -> Index:
+    """Open an index and its polygons. A process keeps them from task to task; processes of a host share the memory."""
+    return IndexStore(folder).open(stack, Polygons.open(folder, polygons).test)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +103,11 @@ def check_request(events: Path, subscriptions: Path, out: Path, *, overwrite: bo
 
 
 class _IndexFiles(NamedTuple):
-    """Files that tasks map: the index, in which a handle is a row number, and the ids by row."""
+    """Files that tasks map: the index, in which a handle is a row number, and polygons and ids by row."""
 
     folder: Path
     stack: tuple[SegmentRef, ...]
+    polygons: str
 
     @property
     def ids(self) -> Path:
@@ -109,9 +117,10 @@ class _IndexFiles(NamedTuple):
 def _write_index(table: pa.Table, folder: Path) -> _IndexFiles:
     min_x, min_y, max_x, max_y = (table[side].to_numpy() for side in ("min_x", "min_y", "max_x", "max_y"))
     subscriptions = Subscriptions(min_x, min_y, max_x, max_y, _combine(table["terms"]))
+    polygons = Polygons.from_lists(table["polygon"])
+    rows = index_rows(np.arange(table.num_rows), subscriptions, polygons.is_present)
     with storage_errors(folder):
-        stack = IndexStore(folder).apply((), added=index_rows(np.arange(table.num_rows), subscriptions))
-        files = _IndexFiles(folder, stack)
+        files = _IndexFiles(folder, IndexStore(folder).apply((), added=rows), polygons.write(folder))
         ids = table.select(["subscription_id"])
         with pa.ipc.new_file(str(files.ids), ids.schema) as writer:
             writer.write_table(ids)
@@ -124,7 +133,7 @@ def _match_points(
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         exclude_modules_from_collection()
         subscription_ids = pa.ipc.open_file(pa.memory_map(str(files.ids))).read_all()["subscription_id"]
-        index = opener(files.folder, files.stack)
+        index = opener(files.folder, files.stack, files.polygons)
         for events in batches:
             points = Events(events["x"].to_numpy(), events["y"].to_numpy(), events["terms"])
             for matches in index.matches(points):

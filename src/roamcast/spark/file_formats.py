@@ -10,9 +10,9 @@
 |                              | fields, their geometry the coordinates                      |                        |
 
 Text is UTF-8. Blank lines are counted but have no row. A row of CSV is one line, without line breaks in fields. In
-GeoJSON, an event is a Point. A subscription is a Polygon that is a rectangle along the axes, without holes, or a `bbox`
-without a geometry; other shapes are refused. With both, the `bbox` has the sides of the Polygon; it may cross the
-antimeridian. A GeoJSON file is read as a whole, so the other formats are better for much data.
+GeoJSON, an event is a Point. A subscription is a Polygon or a MultiPolygon, which is split at the antimeridian, or a
+`bbox` without a geometry, which may cross it. The id of a row may be that of its feature. A GeoJSON file is read as a
+whole, so the other formats are better for much data.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ import pyarrow.parquet as pq
 from roamcast.errors import InputError
 from roamcast.space import Reasons, Space
 from roamcast.spark.file_rows import (
+    POLYGON,
     Columns,
     FileLayout,
     check_fields,
@@ -39,8 +40,9 @@ from roamcast.spark.file_rows import (
     check_values,
     from_arrow,
     from_values,
+    parse_or_note,
 )
-from roamcast.spark.geojson import CONVERTERS, read_features
+from roamcast.spark.geojson import from_features, read_features
 
 __all__ = ["BLOCK_BYTES", "FileBlock", "RowChunk", "plan_blocks", "read_block"]
 
@@ -153,14 +155,16 @@ def _header(path: Path, label: str, layout: FileLayout) -> tuple[str, ...]:
 def read_block(block: FileBlock, layout: FileLayout, space: Space) -> Iterator[RowChunk]:
     """Yield all rows of a block in order, good and bad. Raises InputError if it cannot be read at all."""
     try:
-        for rows, columns, problems in _READERS[block.format](block, layout):
+        for rows, columns, problems in _READERS[block.format](block, layout, space):
+            if layout.has_polygons:
+                columns.setdefault(POLYGON, pa.nulls(len(rows), layout.schema.field(POLYGON).type))
             check_values(columns, layout, space, problems)
             yield RowChunk(rows, columns, problems)
     except (OSError, pa.ArrowException) as error:
         raise InputError("cannot be read", where=block.label, hint=_first_line(error)) from error
 
 
-def _read_parquet(block: FileBlock, layout: FileLayout) -> Iterator[RowChunk]:
+def _read_parquet(block: FileBlock, layout: FileLayout, _: Space) -> Iterator[RowChunk]:
     first = 0
     with pq.ParquetFile(block.path) as file:
         for batch in file.iter_batches(_CHUNK_ROWS, row_groups=range(block.start, block.stop)):
@@ -170,41 +174,31 @@ def _read_parquet(block: FileBlock, layout: FileLayout) -> Iterator[RowChunk]:
             first += batch.num_rows
 
 
-def _read_lines(block: FileBlock, layout: FileLayout) -> Iterator[RowChunk]:
+def _read_lines(block: FileBlock, layout: FileLayout, _: Space) -> Iterator[RowChunk]:
     parse = _parse_object if block.format == "ndjson" else _csv_row(block.header)
     for lines in _chunks(_lines(block)):
         problems = _no_problems(len(lines))
-        values = [_parse_or_note(parse, line, at, problems) for at, (_, line) in enumerate(lines)]
+        values = [parse_or_note(parse, line, at, problems) for at, (_, line) in enumerate(lines)]
         rows = np.array([row for row, _ in lines], np.int64)
         yield RowChunk(rows, from_values(values, layout, problems), problems)
 
 
-def _read_geojson(block: FileBlock, layout: FileLayout) -> Iterator[RowChunk]:
+def _read_geojson(block: FileBlock, layout: FileLayout, space: Space) -> Iterator[RowChunk]:
     features = read_features(block.path, block.label)
     for first in range(0, len(features), _CHUNK_ROWS):
         portion = features[first : first + _CHUNK_ROWS]
         problems = _no_problems(len(portion))
-        convert = CONVERTERS[layout.noun]
-        values = [_parse_or_note(convert, feature, at, problems) for at, feature in enumerate(portion)]
         rows = np.arange(first, first + len(portion), dtype=np.int64)
-        yield RowChunk(rows, from_values(values, layout, problems), problems)
+        yield RowChunk(rows, from_features(portion, layout, space, problems), problems)
 
 
-_READERS: Final[Mapping[str, Callable[[FileBlock, FileLayout], Iterator[RowChunk]]]] = {
+_READERS: Final[Mapping[str, Callable[[FileBlock, FileLayout, Space], Iterator[RowChunk]]]] = {
     "parquet": _read_parquet, "ndjson": _read_lines, "csv": _read_lines, "geojson": _read_geojson,
 }  # fmt: skip
 
 
 def _no_problems(count: int) -> Reasons:
     return np.full(count, None, np.object_)
-
-
-def _parse_or_note(parse: Callable[[Any], dict[str, Any]], raw: Any, at: int, problems: Reasons) -> dict[str, Any]:
-    try:
-        return parse(raw)
-    except ValueError as error:
-        problems[at] = str(error)
-        return {}
 
 
 def _lines(block: FileBlock) -> Iterator[tuple[int, bytes]]:

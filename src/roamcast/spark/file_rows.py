@@ -30,14 +30,17 @@ from roamcast.space import Reasons, Space
 __all__ = [
     "EVENTS",
     "MAX_TERMS",
+    "POLYGON",
     "SUBSCRIPTIONS",
     "Columns",
     "FileLayout",
+    "add_problem",
     "check_fields",
     "check_types",
     "check_values",
     "from_arrow",
     "from_values",
+    "parse_or_note",
     "quote_value",
 ]
 
@@ -48,6 +51,7 @@ _HIGHEST_SEQ: Final = 2**63 - 1
 MAX_TERMS: Final = 100_000
 _POINT: Final = ("x", "y")
 _BOX: Final = ("min_x", "min_y", "max_x", "max_y")
+POLYGON: Final = "polygon"
 
 _TYPES: Final[Mapping[str, pa.DataType]] = {
     "event_id": pa.string(),
@@ -58,17 +62,22 @@ _TYPES: Final[Mapping[str, pa.DataType]] = {
     "terms": pa.list_(pa.string()),
     "readings": pa.map_(pa.string(), pa.float64()),
     **dict.fromkeys((*_POINT, *_BOX), pa.float64()),
+    POLYGON: pa.list_(pa.float64()),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class FileLayout:
-    """The fields of one kind of file. `coordinates` are the names of those of a point or a box."""
+    """The fields of one kind of file. `coordinates` are the names of those of a point or a box.
+
+    If it `has_polygons`, there is one more column, which readers of geometries fill: see `Polygons.lists`.
+    """
 
     noun: str
     coordinates: tuple[str, ...]
     required: tuple[str, ...]
     optional: tuple[str, ...] = ()
+    has_polygons: bool = False
 
     @property
     def id(self) -> str:
@@ -80,11 +89,12 @@ class FileLayout:
 
     @property
     def schema(self) -> pa.Schema:
-        return pa.schema([pa.field(name, _TYPES[name]) for name in self.fields])
+        names = (*self.fields, POLYGON) if self.has_polygons else self.fields
+        return pa.schema([pa.field(name, _TYPES[name]) for name in names])
 
 
 EVENTS: Final = FileLayout("event", _POINT, ("event_id", "source", "time", *_POINT), ("seq", "readings"))
-SUBSCRIPTIONS: Final = FileLayout("subscription", _BOX, ("subscription_id", *_BOX))
+SUBSCRIPTIONS: Final = FileLayout("subscription", _BOX, ("subscription_id", *_BOX), has_polygons=True)
 
 
 def check_fields(names: Sequence[str], layout: FileLayout, where: str) -> None:
@@ -106,6 +116,15 @@ def add_problem(problems: Reasons, row: int, problem: str) -> None:
     """Record a problem of a row. Only the first one of each row is kept."""
     if problems[row] is None:
         problems[row] = problem
+
+
+def parse_or_note(parse: Callable[[Any], dict[str, Any]], raw: Any, row: int, problems: Reasons) -> dict[str, Any]:
+    """The fields of a row, or none if `parse` raises ValueError, whose message is then the problem."""
+    try:
+        return parse(raw)
+    except ValueError as error:
+        add_problem(problems, row, str(error))
+        return {}
 
 
 def quote_value(value: object) -> str:

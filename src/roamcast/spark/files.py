@@ -133,7 +133,9 @@ def _reader(
                 good = np.array([problem is None for problem in problems], np.bool_)
                 if block in dropped:
                     good &= ~np.isin(rows, dropped[block])
-                table = pa.RecordBatch.from_arrays([columns[name] for name in layout.fields], schema=layout.schema)
+                table = pa.RecordBatch.from_arrays(
+                    [columns[name] for name in layout.schema.names], schema=layout.schema
+                )
                 yield table if good.all() else table.filter(pa.array(good))
 
     return run

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from itertools import product
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import orjson
+import pyarrow as pa
 
 from roamcast.errors import InputError
+from roamcast.space import Reasons, Space
+from roamcast.spark.file_rows import POLYGON, Columns, FileLayout, add_problem, from_values, parse_or_note, quote_value
+from roamcast.spark.geometry import read_regions
 
-__all__ = ["CONVERTERS", "read_features"]
+__all__ = ["from_features", "read_features"]
 
-_INSTEAD: Final = "only boxes can be matched: split it into rectangles, or give a bbox and no geometry"
+_ALL_LONGITUDES: Final = (-180.0, 180.0)
 
 
 def read_features(path: Path, label: str) -> list[Any]:
@@ -28,38 +31,66 @@ def read_features(path: Path, label: str) -> list[Any]:
     return features
 
 
-def _event(feature: Any) -> dict[str, Any]:
-    properties = _properties(feature, "x", "y")
-    kind, coordinates = _geometry(feature)
+def from_features(features: Sequence[Any], layout: FileLayout, space: Space, problems: Reasons) -> Columns:
+    """Build columns from features: properties are fields, geometries are points, or boxes and polygons."""
+    if not layout.has_polygons:
+        rows = [parse_or_note(lambda raw: _event(raw, layout), each, at, problems) for at, each in enumerate(features)]
+        return from_values(rows, layout, problems)
+    rows = [parse_or_note(lambda raw: _area(raw, layout), each, at, problems) for at, each in enumerate(features)]
+    geometries = [row.pop("geometry", None) for row in rows]
+    texts = pa.array([None if each is None else orjson.dumps(each).decode() for each in geometries], pa.string())
+    regions = read_regions(texts, space, problems)
+    for at, box in enumerate(regions.box.tolist()):
+        if geometries[at] is not None:
+            _check_bbox(features[at], box, at, problems)
+            rows[at].update(zip(layout.coordinates, box, strict=True))
+    return from_values(rows, layout, problems) | {POLYGON: regions.polygons.lists()}
+
+
+def _event(feature: Any, layout: FileLayout) -> dict[str, Any]:
+    fields = _properties(feature, layout)
+    geometry = feature.get("geometry")
+    kind = geometry.get("type") if isinstance(geometry, dict) else "none"
     if kind != "Point":
         raise ValueError(f"the geometry of an event must be a Point, not {kind}")
+    coordinates = geometry.get("coordinates")
     if not isinstance(coordinates, list) or len(coordinates) < 2:
         raise ValueError("the Point has no coordinates")
-    return {**properties, "x": coordinates[0], "y": coordinates[1]}
+    return fields | dict(zip(layout.coordinates, coordinates[:2], strict=True))
 
 
-def _subscription(feature: Any) -> dict[str, Any]:
-    properties = _properties(feature, "min_x", "min_y", "max_x", "max_y")
-    sides = _bbox(feature)
-    if sides is None or feature.get("geometry") is not None:
-        sides = _rectangle(*_geometry(feature), sides)
-    return {**properties, **dict(zip(("min_x", "min_y", "max_x", "max_y"), sides, strict=True))}
+def _area(feature: Any, layout: FileLayout) -> dict[str, Any]:
+    """The fields, and the sides of the bbox or the `geometry`."""
+    fields = _properties(feature, layout)
+    sides, geometry = _bbox(feature), feature.get("geometry")
+    if isinstance(geometry, dict):
+        return fields | {"geometry": geometry}
+    if geometry is not None:
+        raise ValueError("the geometry must be an object")
+    if sides is None:
+        raise ValueError("the feature has neither a geometry nor a bbox")
+    return fields | dict(zip(layout.coordinates, sides, strict=True))
 
 
-CONVERTERS: Final[Mapping[str, Callable[[Any], dict[str, Any]]]] = {"event": _event, "subscription": _subscription}
-"""By the noun of a layout: returns the fields of a feature. Raises ValueError with the problem."""
-
-
-def _properties(feature: Any, *reserved: str) -> dict[str, Any]:
+def _properties(feature: Any, layout: FileLayout) -> dict[str, Any]:
+    """The properties, with the id of the feature if they have none."""
     if not isinstance(feature, dict) or feature.get("type") != "Feature":
         raise ValueError("not a Feature")
     properties = feature.get("properties") or {}
     if not isinstance(properties, dict):
         raise ValueError("properties must be an object")
-    for name in reserved:
+    for name in (*layout.coordinates, "geometry"):
         if name in properties:
             raise ValueError(f"unknown property {name!r}: coordinates belong in the geometry")
-    return properties
+    number = feature.get("id")
+    if number is None:
+        return {**properties}
+    if type(number) not in (str, int):
+        raise ValueError(f"the id of the feature must be a text or an integer, not {quote_value(number)}")
+    own = properties.get(layout.id)
+    if own is not None and str(own) != str(number):
+        raise ValueError(f"{layout.id} is {quote_value(own)}, but the id of the feature is {quote_value(number)}")
+    return {**properties, layout.id: str(number) if own is None else own}
 
 
 def _bbox(feature: dict[str, Any]) -> Sequence[Any] | None:
@@ -73,49 +104,13 @@ def _bbox(feature: dict[str, Any]) -> Sequence[Any] | None:
     return bbox[0], bbox[1], bbox[half], bbox[half + 1]
 
 
-def _geometry(feature: dict[str, Any]) -> tuple[str, Any]:
-    geometry = feature.get("geometry")
-    if not isinstance(geometry, dict):
-        return "none", None
-    return str(geometry.get("type")), geometry.get("coordinates")
-
-
-def _rectangle(kind: str, coordinates: Any, bbox: Sequence[Any] | None) -> Sequence[Any]:
-    """The sides of a Polygon that is a rectangle along the axes: west, south, east, north.
-
-    `bbox` has the same sides, if there is one. It tells a box that crosses the antimeridian from one that does not.
-    """
-    if kind != "Polygon":
-        raise ValueError(f"the geometry of a subscription must be a rectangular Polygon, not {kind}; {_INSTEAD}")
-    if isinstance(coordinates, list) and len(coordinates) > 1:
-        raise ValueError(f"the Polygon has holes; {_INSTEAD}")
-    try:
-        points = [(point[0], point[1]) for point in coordinates[0]]
-        x, y = zip(*points, strict=True)
-    except (TypeError, ValueError, IndexError, KeyError) as error:
-        raise ValueError("the Polygon has no coordinates") from error
-    if not {type(number) for number in (*x, *y)} <= {int, float}:
-        raise ValueError("the Polygon has coordinates that are not numbers")
-    if points[0] != points[-1]:
-        raise ValueError("the Polygon is not closed: its last point must be its first")
-    corners = _corners(points[:-1])
-    if len(corners) != 4 or set(corners) != set(product((min(x), max(x)), (min(y), max(y)))):
-        raise ValueError(f"the Polygon is not a rectangle along the axes; {_INSTEAD}")
-    if bbox is None:
-        return min(x), min(y), max(x), max(y)
-    west, south, east, north = bbox
-    if (*sorted([west, east]), south, north) != (min(x), max(x), min(y), max(y)):
-        raise ValueError("the bbox differs from the Polygon; omit one of them")
-    return bbox
-
-
-def _corners(ring: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """A ring without the points on straight lines along the axes; [] if it has other lines."""
-    before, after = ring[-1:] + ring[:-1], ring[1:] + ring[:1]
-    if any(a[0] != b[0] and a[1] != b[1] for a, b in zip(ring, after, strict=True)):
-        return []
-    if len(ring) == 4:  # all are corners, also of a rectangle without width or height
-        return ring
-    return [
-        b for a, b, c in zip(before, ring, after, strict=True) if not (a[0] == b[0] == c[0] or a[1] == b[1] == c[1])
-    ]
+def _check_bbox(feature: Any, box: Sequence[float], row: int, problems: Reasons) -> None:
+    """A bbox says how the geometry is meant: one that crosses the antimeridian is of a geometry that is split there."""
+    sides = _bbox(feature)
+    if sides is None or tuple(sides) == tuple(box):
+        return
+    west, south, east, north = box
+    if west > east and tuple(sides) == (_ALL_LONGITUDES[0], south, _ALL_LONGITUDES[1], north):
+        return
+    instead = "split the geometry at the antimeridian" if sides[0] > sides[2] else "omit it"
+    add_problem(problems, row, f"the bbox differs from the geometry; {instead}, or give the bbox alone")
