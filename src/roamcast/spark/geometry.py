@@ -35,9 +35,8 @@ _KINDS: Final = (
 )  # fmt: skip
 """By the number that WKB has for them."""
 _BY_WKT: Final = {kind.upper(): kind for kind in _KINDS}
-_WORD: Final = re.compile(r"\s*([A-Za-z]*)")
 _JSON_ERROR: Final = re.compile(r"^Error parsing JSON: '\[[^]]*\] |'$")
-_EWKB_FLAGS: Final = 0xF0000000
+_EWKB_FLAGS: Final = 0xE0000000
 _WGS84: Final = 4326
 _PLAIN_POINT: Final = np.dtype([("order", "u1"), ("kind", "<u4"), ("x", "<f8"), ("y", "<f8")])
 _NOT_CLOSED: Final = "a ring is not closed: its last point must be its first"
@@ -156,8 +155,7 @@ def _kind_of_header(header: bytes) -> str:
 
 
 def _kind_of_wkt(value: str) -> str:
-    word = _WORD.match(value)
-    kind = _BY_WKT.get(word[1].upper()) if word else None
+    kind = _BY_WKT.get(re.split(r"[\s(]", value.lstrip(), maxsplit=1)[0].upper())
     if kind is None:
         raise ValueError(f"not WKT: {quote_value(value)}")
     return kind
@@ -168,7 +166,7 @@ def _kind_of_geojson(value: str) -> str:
         document = orjson.loads(value)
     except orjson.JSONDecodeError as error:
         raise ValueError(f"not JSON: {error.msg} at character {error.pos + 1}") from error
-    return str(document.get("type", "none"))
+    return str(document.get("type", "none"))[:60]
 
 
 _Encoding: TypeAlias = tuple[str, Callable[[Any], str], Callable[..., Any]]
@@ -184,8 +182,7 @@ def _parse_problem(name: str, parse: Callable[..., Any], value: Any) -> str:
     try:
         parse(value)
     except shapely.GEOSException as error:
-        reason = str(error).partition(": ")[2]
-        reason = _JSON_ERROR.sub("", reason)
+        reason = _JSON_ERROR.sub("", str(error).partition(": ")[2])
     return _NOT_CLOSED if "closed linestring" in reason else f"not {name}: {reason}"
 
 

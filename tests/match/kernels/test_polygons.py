@@ -126,11 +126,12 @@ def test_a_point_on_any_border_is_inside() -> None:
     assert inside.tolist() == [True] * len(on) + [False] * len(off)
 
 
-def test_no_polygon_contains_nan() -> None:
+@pytest.mark.parametrize("far", [math.nan, math.inf, -math.inf])
+def test_points_that_are_not_finite_are_outside(far: float) -> None:
     """In either coordinate; few and many edges."""
     shapes = np.array([shapely.box(0, 0, 2, 2), shapely.Point(0, 0).buffer(2, quad_segs=100)])
     for row in (0, 1):
-        assert not Polygons.of(shapes).contains([row] * 3, [math.nan, 1, math.nan], [1, math.nan, math.nan]).any()
+        assert not Polygons.of(shapes).contains([row] * 3, [far, 1, far], [1, far, far]).any()
 
 
 def test_a_comb_is_decided_at_every_tooth() -> None:

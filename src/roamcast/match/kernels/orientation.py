@@ -71,7 +71,7 @@ def _take_sign(digits: Integers) -> Scalar:
 def orientation(digits: Integers, ax: float, ay: float, bx: float, by: float, px: float, py: float) -> Scalar:
     """Return 1 if p is to the left of the line from a to b, -1 if it is to the right, 0 if it is on the line.
 
-    `digits` is working memory: DIGITS zeros, before and after.
+    Coordinates must be finite. `digits` is working memory: DIGITS zeros, before and after.
     """
     left, right = (ax - px) * (by - py), (bx - px) * (ay - py)
     # False if a product overflows: infinity and NaN are not greater than infinity.

@@ -11,6 +11,7 @@ the point and one of its ends is above the ray, the other one not.
 
 from __future__ import annotations
 
+import math
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -169,7 +170,7 @@ def _contains(polygons: PolygonArrays, row: Scalar, px: float, py: float, digits
 def contain_points(
     polygons: PolygonArrays, row: Integers, x: Floats, y: Floats, digits: Integers, inside: Truths
 ) -> None:
-    """Test pairs of a row and a point. No polygon contains a NaN. `digits` is for `orientation`."""
+    """Test pairs of a row and a point. Points that are not finite are outside. `digits` is for `orientation`."""
     for pair in range(len(row)):
         if pair + 2 * _AHEAD < len(row):
             prefetch(polygons.first, row[pair + 2 * _AHEAD])
@@ -177,4 +178,5 @@ def contain_points(
             at = polygons.first[row[pair + _AHEAD]]
             for line in range(_LINES):
                 prefetch(polygons.coordinate, at + line * _LINE)
-        inside[pair] = _contains(polygons, row[pair], x[pair], y[pair], digits)
+        is_finite = math.isfinite(x[pair]) and math.isfinite(y[pair])
+        inside[pair] = is_finite and _contains(polygons, row[pair], x[pair], y[pair], digits)
