@@ -24,7 +24,7 @@ from matching import (
 from profiles import brief, extensive
 
 from roamcast.lab.models.matcher import ReferenceMatcher
-from roamcast.match.index.grid import choose_levels
+from roamcast.match.index.build import build
 from roamcast.match.index.lsm import IndexStore, SegmentRef, build_index
 from roamcast.match.index.rows import index_rows
 from roamcast.match.index.segments import SegmentFolder
@@ -42,7 +42,8 @@ def test_an_index_in_memory_equals_the_reference(
         rng = np.random.default_rng(seed)
         wanted = [*wanted, *dense_boxes(rng)]
         event_rows = [*event_rows, *border_points(rng, wanted)]
-        assert (choose_levels(np.array([subscription[:4] for subscription in wanted])).scale > 0).any()
+        arrays = build(index_rows(np.arange(len(wanted)), subscriptions_of(wanted)))
+        assert (arrays.scale > 0).any()
     subscriptions, events = subscriptions_of(wanted), events_of(event_rows)
     assert pairs(build_index(subscriptions).match(events)) == pairs(ReferenceMatcher(subscriptions).match(events))
 

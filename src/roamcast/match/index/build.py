@@ -67,7 +67,7 @@ def build(rows: IndexRows, frequency: TermFrequency | None = None) -> SegmentArr
         weight[1:] += frequency(texts)
     chosen, signature = np.empty(count, np.int32), np.empty(count, np.uint32)
     choose_terms(rows.terms.first, term, weight, chosen, signature)
-    levels = choose_levels(rows.box)
+    levels = choose_levels(rows.box, chosen)
     posted = _post(rows.box, levels)
     order, bit, cell_first = _sort(posted, chosen, len(weight))
     bitmap, rank = np.zeros(cell_first[-1], np.uint64), np.empty(cell_first[-1], np.uint32)

@@ -1,8 +1,10 @@
 """Choose the level of the grid for each box: one whose cells are at least twice as wide as the box.
 
 The width of a cell is a power of two; cells begin at 0. Boxes in sparse cells move to wider cells, because a few cells
-with several boxes cost less than many with one. Boxes that cross the antimeridian have their own levels. The last level
-is the world: a single unbounded cell, for unbounded boxes.
+with several boxes cost less than many with one. But an event is compared with all boxes of its cell that are posted
+under one of its terms, or have no terms: a box stays where it is if the wider cell would have many such boxes. Boxes
+that cross the antimeridian have their own levels. The last level is the world: a single unbounded cell, for unbounded
+boxes.
 """
 
 from __future__ import annotations
@@ -22,10 +24,12 @@ Integers = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.int32]
 
 STEP: Final = 2  # cells of a level are 2**STEP times as wide as those of the next finer level
-SPARSE: Final = 16  # boxes of cells with fewer than this move to the next wider level
+SPARSE: Final = 16  # boxes of cells with fewer than this move to the next wider level ...
+CROWD: Final = 32  # ... unless this many of the same term would be in one cell there
 MAX_LEVELS: Final = 16
 _FEW_SHARE: Final = 256  # a level with less than 1/256 of all boxes is not worth searching for every event ...
-_MAX_FEW: Final = 1024  # ... unless it has at least this many
+_MAX_FEW: Final = 1024  # ... unless it has at least this many; and a box without terms counts ...
+_TERMLESS_WEIGHT: Final = _MAX_FEW // CROWD  # ... as this many, because no term keeps events from it
 _FINEST: Final = -60  # exponents of the width of a cell
 _WIDEST: Final = 960
 _CELL_BITS: Final = 30  # so that cell numbers fit into 32 signed bits
@@ -44,17 +48,18 @@ class Levels(NamedTuple):
     of: Numbers
 
 
-def choose_levels(box: Floats) -> Levels:
-    """Choose the levels for boxes, given as rows (min_x, min_y, max_x, max_y)."""
+def choose_levels(box: Floats, term: Numbers) -> Levels:
+    """Choose the levels for boxes, given as rows (min_x, min_y, max_x, max_y), each posted under a term; 0 is none."""
     raw = _finest_levels(box)
     crosses = box[:, 0] > box[:, 2]
     nonempty = ~np.isnan(box).any(axis=1) & (box[:, 1] <= box[:, 3])
     for wraps in (False, True):
         rows = np.flatnonzero(nonempty & (crosses == wraps) & (raw < _WORLD))
-        raw[rows] = _widen_sparse(box[rows], raw[rows], wraps)
+        raw[rows] = _widen_sparse(box[rows], term[rows], raw[rows], wraps)
     raw += np.where(crosses & (raw < _WORLD), _CROSSING, 0)
-    used, number, count = np.unique(raw[nonempty], return_inverse=True, return_counts=True)
-    kept, level = np.unique(_merge_levels(used, count), return_inverse=True)
+    used, number = np.unique(raw[nonempty], return_inverse=True)
+    weight = np.bincount(number, np.where(term[nonempty] == 0, _TERMLESS_WEIGHT, 1), len(used)).astype(np.int64)
+    kept, level = np.unique(_merge_levels(used, weight), return_inverse=True)
     of: Numbers = np.full(len(box), -1, np.int32)
     of[nonempty] = level[number]
     wraps_at = (kept > _CROSSING // 2) & (kept < _WORLD)
@@ -79,7 +84,7 @@ def _finest_levels(box: Floats) -> Integers:
     return np.where(fits, -(-exponent // STEP), _WORLD).astype(np.int64)
 
 
-def _widen_sparse(box: Floats, level: Integers, wraps: bool) -> Integers:
+def _widen_sparse(box: Floats, term: Numbers, level: Integers, wraps: bool) -> Integers:
     """Move the boxes of sparse cells to wider levels."""
     here = int(level.min(initial=_WORLD))
     while here < _WORLD and (level[level < _WORLD] >= here).any():
@@ -88,26 +93,36 @@ def _widen_sparse(box: Floats, level: Integers, wraps: bool) -> Integers:
         if is_widest and (len(rows) < SPARSE or STEP * (here + 1) > _WIDEST):
             level[rows] = _WORLD
         elif len(rows):
-            number, count = dense_numbers(cell_keys(box[rows], 2.0 ** (-STEP * here), wraps))
-            boxes = np.bincount(number, minlength=count)
-            level[rows[boxes[number] < SPARSE]] += 1
+            cell, wider = (_cells(box[rows], at, wraps) for at in (here, here + 1))
+            wider_and_term = wider.astype(np.uint64) << np.uint64(32) | term[rows].astype(np.uint64)
+            moves = (_frequencies(cell) < SPARSE) & (_frequencies(dense_numbers(wider_and_term)[0]) < CROWD)
+            level[rows[moves]] += 1
         here += 1
     return level
 
 
-def _merge_levels(used: Integers, count: Integers) -> Integers:
+def _cells(box: Floats, level: int, wraps: bool) -> Numbers:
+    return dense_numbers(cell_keys(box, 2.0 ** (-STEP * level), wraps))[0]
+
+
+def _frequencies(number: Numbers) -> Integers:
+    """Return for each element how often its number occurs."""
+    return np.bincount(number)[number]
+
+
+def _merge_levels(used: Integers, weight: Integers) -> Integers:
     """Merge small levels, and the smallest if there are too many, into the next wider; return the target of each."""
     target = used.copy()
-    boxes = dict(zip(used.tolist(), count.tolist(), strict=True))
-    few = min(int(count.sum()) // _FEW_SHARE, _MAX_FEW)
-    while bounded := [level for level in boxes if level != _WORLD]:
-        smallest = min(bounded, key=lambda level: (boxes[level], level))
-        if boxes[smallest] >= few and len(boxes) <= MAX_LEVELS:
+    weights = dict(zip(used.tolist(), weight.tolist(), strict=True))
+    few = min(int(weight.sum()) // _FEW_SHARE, _MAX_FEW)
+    while bounded := [level for level in weights if level != _WORLD]:
+        smallest = min(bounded, key=lambda level: (weights[level], level))
+        if weights[smallest] >= few and len(weights) <= MAX_LEVELS:
             break
         wider = (level for level in bounded if level > smallest and _crosses(level) == _crosses(smallest))
         into = min(wider, default=_WORLD)
         target[target == smallest] = into
-        boxes[into] = boxes.get(into, 0) + boxes.pop(smallest)
+        weights[into] = weights.get(into, 0) + weights.pop(smallest)
     return target
 
 
