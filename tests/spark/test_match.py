@@ -164,7 +164,7 @@ def test_planar_coordinates_are_metres(spark: SparkSession, boxes: DataFrame) ->
         ({"id": "tags"}, "events: column 'tags' is array<string>", "expected numbers or texts"),
         ({"columns": []}, "no columns", "at least one"),
         ({"columns": ["sped"]}, "no column 'sped'", "did you mean 'speed'"),
-        ({"columns": ["SPEED"]}, "no column 'SPEED'", "columns of events: id, lon"),
+        ({"columns": ["SPEED"]}, "no column 'SPEED'", "columns: id, lon"),
         ({"columns": ["speed", "speed"]}, "two columns 'speed'", "rename one"),
         ({"on_bad_rows": "ignore"}, "on_bad_rows must be 'fail' or 'skip' or 'collect', not 'ignore'", "check"),
     ],
@@ -200,13 +200,16 @@ def test_wrong_columns_of_subscriptions_are_errors(
     assert hint in (caught.value.hint or "")
 
 
-def test_a_name_on_both_sides_is_ambiguous(events: DataFrame, boxes: DataFrame) -> None:
-    """It must be renamed, or not be chosen."""
-    owned = events.withColumn("owner", f.lit("me"))
-    with pytest.raises(InputError, match="matches: two columns 'owner'"):
-        match(owned, boxes, **FIELDS)
-    with pytest.raises(InputError, match="both sides have a column 'owner'"):
+def test_a_name_on_both_sides_is_told_apart(events: DataFrame, boxes: DataFrame) -> None:
+    """By its side."""
+    owned = events.withColumn("owner", f.lit("me")).where("id = 'e1'")
+    assert match(owned, boxes, **FIELDS).columns[-3:] == ["event_owner", "name", "subscription_owner"]
+    matches = match(owned, boxes, columns=["subscription_owner", "event_owner", "name"], **FIELDS)
+    assert rows(matches) == [("ben", "me", "here"), (None, "me", "all")]
+    with pytest.raises(InputError, match=r"both sides have a column 'owner' .write event_owner or subscription_owner"):
         match(owned, boxes, columns=["owner"], **FIELDS)
+    with pytest.raises(InputError, match="matches: two columns 'OWNER'"):
+        match(events.withColumn("OWNER", f.lit("me")), boxes, **FIELDS)
     with pytest.raises(InputError, match="several columns 'id'"):
         match(events.join(events.select("id")), boxes, **FIELDS)
 

@@ -21,6 +21,7 @@ from pyspark.sql.types import ArrayType, AtomicType, DataType, NullType, Numeric
 
 from roamcast.errors import InputError
 from roamcast.space import Floats
+from roamcast.spark.lines import CORRUPT
 from roamcast.spark.problems import Problems, quote_value
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructField
 
 __all__ = [
-    "ID", "MAX_TERMS", "NUMBER", "TERMS", "ColumnKind", "SentColumns", "check_ids", "check_names", "combine",
+    "ID", "MAX_TERMS", "NUMBER", "TERMS", "TEXT", "ColumnKind", "SentColumns", "check_ids", "check_names", "combine",
     "no_terms", "to_numbers", "to_terms",
 ]  # fmt: skip
 
@@ -51,6 +52,7 @@ def _is_terms(kind: DataType) -> bool:
 
 NUMBER: Final = ColumnKind("numbers", lambda kind: isinstance(kind, NumericType | StringType | NullType))
 TERMS: Final = ColumnKind("an array of texts, or texts with ';' between terms", _is_terms)
+TEXT: Final = ColumnKind("texts", lambda kind: isinstance(kind, StringType))
 ID: Final = ColumnKind("numbers or texts", lambda kind: isinstance(kind, AtomicType))
 
 
@@ -111,7 +113,7 @@ class SentColumns:
     def _named(self, name: str, hint: str = "") -> _Found:
         found = _find(self._columns, name, self._side)
         if found is None:
-            names = [field.name for field in self._columns]
+            names = [field.name for field in self._columns if field.name != CORRUPT]
             close = difflib.get_close_matches(name, names, n=1)
             hints = [hint, f"did you mean {close[0]!r}?" if close else "", f"columns: {', '.join(names) or 'none'}"]
             raise InputError(f"no column {name!r}", where=self._side, hint="; ".join(filter(None, hints)))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructField
 
-__all__ = ["CompiledSubscriptions", "SpaceName", "compile", "fields_of", "files_of"]
+__all__ = ["CompiledSubscriptions", "SpaceName", "compile", "compile_frame", "fields_of", "files_of"]
 
 SpaceName: TypeAlias = Literal["geographic", "planar"]
 
@@ -100,11 +100,26 @@ def compile(
     """
     check_choice("space", space, tuple(SPACES))
     check_choice("on_bad_rows", on_bad_rows, ("fail", "skip"))
-    selected, reader = plan_subscriptions(subscriptions, SubscriptionColumnNames(box, terms, id), columns, space)
+    names = SubscriptionColumnNames(box, terms, id)
+    compiled = compile_frame(subscriptions, names, columns, space, folder)
+    bad = compiled.bad_rows
+    if bad.num_rows and on_bad_rows == "fail":
+        compiled.close()
+        raise _first_problem(bad, compiled.count + bad.num_rows)
+    return compiled
+
+
+def compile_frame(
+    frame: DataFrame,
+    names: SubscriptionColumnNames,
+    columns: Sequence[str] | None,
+    space: SpaceName,
+    folder: str | Path | None = None,
+) -> CompiledSubscriptions:
+    """Like `compile`, without bad rows."""
+    selected, reader = plan_subscriptions(frame, names, columns, space)
     checked = reader.read(selected.toArrow())
-    if checked.bad_rows.num_rows and on_bad_rows == "fail":
-        raise _first_problem(checked.bad_rows, checked.total)
-    context = subscriptions.sparkSession.sparkContext
+    context = frame.sparkSession.sparkContext
     files = write_index(_new_folder(folder), checked)
     if folder is None and not str(context.master).startswith("local"):
         files = files.distribute(context)

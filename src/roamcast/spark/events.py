@@ -14,12 +14,14 @@ from roamcast.spark.columns import (
     ID,
     NUMBER,
     TERMS,
+    TEXT,
     SentColumns,
     check_ids,
     no_terms,
     to_numbers,
     to_terms,
 )
+from roamcast.spark.lines import CORRUPT, TextLines
 from roamcast.spark.problems import Problems, good_rows
 
 if TYPE_CHECKING:
@@ -39,6 +41,7 @@ class EventColumnNames(NamedTuple):
     y: str = "y"
     terms: str | None = "terms"
     id: str | None = None
+    lines: TextLines | None = None
 
 
 class CheckedEvents(NamedTuple):
@@ -68,9 +71,12 @@ class EventReader(NamedTuple):
     y: int
     terms: int | None
     id: int | None
+    lines: TextLines | None = None
 
     def read(self, batch: pa.RecordBatch) -> CheckedEvents:
         problems: Problems = {}
+        if self.lines is not None:
+            self.lines.check(batch, self.names, problems)
         if self.id is not None:
             check_ids(batch.column(self.id), self.names[self.id], problems)
         x, y = (to_numbers(batch.column(at), self.names[at], problems) for at in (self.x, self.y))
@@ -91,6 +97,8 @@ def plan_events(
     sent = SentColumns(frame, _SIDE, passed)
     x, y = sent.position(names.x, NUMBER, hint="pass x="), sent.position(names.y, NUMBER, hint="pass y=")
     terms = None if names.terms is None else sent.position(names.terms, TERMS, hint=_NO_TERMS)
+    if names.lines is not None:
+        sent.position(CORRUPT, TEXT, hint="")
     id = None if names.id is None else sent.position(names.id, ID, hint="pass id=")
-    reader = EventReader(space, len(sent.fields), sent.names, x, y, terms, id)
+    reader = EventReader(space, len(sent.fields), sent.names, x, y, terms, id, names.lines)
     return sent.select(), sent.fields, reader

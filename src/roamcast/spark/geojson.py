@@ -2,30 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
-from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import orjson
+import pyarrow as pa
 
 from roamcast.errors import InputError
 
-__all__ = ["CONVERTERS", "read_features"]
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
+__all__ = ["Noun", "feature_lines", "lines_of_features"]
+
+Noun: TypeAlias = Literal["event", "subscription"]
+
+_LINES_OUT: Final = 10_000
 _INSTEAD: Final = "only boxes can be matched: split it into rectangles, or give a bbox and no geometry"
 
 
-def read_features(path: Path, label: str) -> list[Any]:
-    """The features of a FeatureCollection, unchecked. Raises InputError if the file is not one."""
+def feature_lines(texts: DataFrame, where: str, noun: Noun) -> DataFrame:
+    """Features of FeatureCollections, each a text, as lines of JSON: see `lines_of_features`."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for text in batch.column(0):
+                lines = lines_of_features(text.as_py(), where, noun)
+                for first in range(0, len(lines), _LINES_OUT):
+                    yield pa.RecordBatch.from_pydict({"value": lines[first : first + _LINES_OUT]})
+
+    return texts.mapInArrow(run, "value string")
+
+
+def lines_of_features(text: str, where: str, noun: Noun) -> list[str]:
+    """Each feature of a FeatureCollection as a line of JSON: an object with the properties and coordinates.
+
+    A feature that is not an event or a subscription becomes an array with the problem. Raises InputError if the text
+    is not a FeatureCollection.
+    """
     try:
-        document = orjson.loads(path.read_bytes())
+        document = orjson.loads(text.removeprefix("\ufeff"))
     except orjson.JSONDecodeError as error:
-        raise InputError(f"not JSON: {error}", where=label, hint="a GeoJSON file is one JSON document") from error
+        raise InputError(f"not JSON: {error}", where=where, hint="a GeoJSON file is one JSON document") from error
     features = document.get("features") if isinstance(document, dict) else None
     if not isinstance(features, list) or document.get("type") != "FeatureCollection":
-        raise InputError("not a FeatureCollection", where=label, hint="put the features into a FeatureCollection")
-    return features
+        raise InputError("not a FeatureCollection", where=where, hint="put the features into a FeatureCollection")
+    return [_line(feature, number, noun) for number, feature in enumerate(features, start=1)]
+
+
+def _line(feature: Any, number: int, noun: Noun) -> str:
+    try:
+        return orjson.dumps(_CONVERTERS[noun](feature)).decode()
+    except ValueError as error:
+        return orjson.dumps([f"feature {number}: {error}"]).decode()
 
 
 def _event(feature: Any) -> dict[str, Any]:
@@ -46,8 +76,8 @@ def _subscription(feature: Any) -> dict[str, Any]:
     return {**properties, **dict(zip(("min_x", "min_y", "max_x", "max_y"), sides, strict=True))}
 
 
-CONVERTERS: Final[Mapping[str, Callable[[Any], dict[str, Any]]]] = {"event": _event, "subscription": _subscription}
-"""By the noun of a layout: returns the fields of a feature. Raises ValueError with the problem."""
+_CONVERTERS: Final[Mapping[Noun, Callable[[Any], dict[str, Any]]]] = {"event": _event, "subscription": _subscription}
+"""Each returns the fields of a feature, or raises ValueError with the problem."""
 
 
 def _properties(feature: Any, *reserved: str) -> dict[str, Any]:

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql.types import StringType, StructField, StructType
 
 from roamcast.errors import InputError
 from roamcast.spark.columns import check_names
-from roamcast.spark.compiled import CompiledSubscriptions, compile, fields_of, files_of
+from roamcast.spark.compiled import CompiledSubscriptions, SpaceName, compile, fields_of, files_of
 from roamcast.spark.events import EventColumnNames, plan_events
+from roamcast.spark.lines import CORRUPT
 from roamcast.spark.problems import PROBLEM, OnBadRows, check_choice
+from roamcast.spark.tally import TallyAccumulator
 from roamcast.spark.tasks import MatchTask, ResultColumn
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["match"]
+__all__ = ["find_bad_events", "kept_columns", "match", "match_frame"]
 
 
 def match(
@@ -48,40 +50,88 @@ def match(
     """
     check_choice("on_bad_rows", on_bad_rows, ("fail", "skip", "collect"))
     if not isinstance(subscriptions, CompiledSubscriptions):
-        known = None if columns is None else [name for name in columns if name in subscriptions.columns]
-        subscriptions = compile(subscriptions, columns=known)
-    chosen = _choose(columns, [id] if id else events.columns, events.columns, subscriptions.columns)
-    of_events = [name for of_event, name in chosen if of_event]
-    selected, fields, reader = plan_events(events, EventColumnNames(x, y, terms, id), of_events, subscriptions.space)
-    sent = iter(enumerate(fields))
-    kept = {field.name: (at, field) for at, field in enumerate(fields_of(subscriptions))}
+        subscriptions = compile(subscriptions, columns=kept_columns(columns, subscriptions))
+    return match_frame(events, subscriptions, EventColumnNames(x, y, terms, id), columns, on_bad_rows)
+
+
+def kept_columns(columns: Sequence[str] | None, subscriptions: DataFrame) -> list[str] | None:
+    """The columns of subscriptions that a result with these columns may need; None: the default ones."""
+    if columns is None:
+        return None
+    wanted = set(columns)
+    return [n for n in subscriptions.columns if not wanted.isdisjoint((n, f"event_{n}", f"subscription_{n}"))]
+
+
+def match_frame(
+    frame: DataFrame,
+    compiled: CompiledSubscriptions,
+    names: EventColumnNames,
+    columns: Sequence[str] | None,
+    on_bad_rows: OnBadRows,
+    tally: TallyAccumulator | None = None,
+) -> DataFrame:
+    """Like `match`. Tasks count what they do in `tally`."""
+    chosen = _choose(columns, [names.id] if names.id else frame.columns, frame.columns, compiled.columns)
+    of_events = [column.name for column in chosen if column.of_event]
+    selected, fields, reader = plan_events(frame, names, of_events, compiled.space)
+    of_event, of_subscription = iter(enumerate(fields)), {f.name: (n, f) for n, f in enumerate(fields_of(compiled))}
     result: list[ResultColumn] = []
     schema = StructType()
-    for of_event, name in chosen:
-        at, field = next(sent) if of_event else kept[name]
-        result.append(ResultColumn(field.name, of_event, at))
-        schema.add(StructField(field.name, field.dataType, True, field.metadata))
+    for column in chosen:
+        at, field = next(of_event) if column.of_event else of_subscription[column.name]
+        name = column.result or field.name
+        result.append(ResultColumn(name, column.of_event, at))
+        schema.add(StructField(name, field.dataType, True, field.metadata))
     if on_bad_rows == "collect":
         schema.add(PROBLEM, StringType())
     check_names(schema.names, "matches")
-    task = MatchTask(reader, files_of(subscriptions), tuple(result), on_bad_rows)
+    task = MatchTask(reader, files_of(compiled), tuple(result), on_bad_rows, tally)
     return selected.mapInArrow(lambda batches: task.run(batches), schema)
+
+
+def find_bad_events(frame: DataFrame, names: EventColumnNames, space: SpaceName, tally: TallyAccumulator) -> DataFrame:
+    """The bad rows among events: all columns, and the problem of each."""
+    selected, fields, reader = plan_events(frame, names, frame.columns, space)
+    columns = tuple(ResultColumn(field.name, True, at) for at, field in enumerate(fields))
+    task = MatchTask(reader, None, columns, "collect", tally)
+    schema = StructType([*fields, StructField(PROBLEM, StringType())])
+    return selected.mapInArrow(lambda batches: task.run(batches), schema)
+
+
+class _Chosen(NamedTuple):
+    """A column of one side, and its name in the result; None: the name that it has, without those of outer columns."""
+
+    of_event: bool
+    name: str
+    result: str | None = None
 
 
 def _choose(
     columns: Sequence[str] | None, default: Sequence[str], of_events: Sequence[str], of_subscriptions: Sequence[str]
-) -> list[tuple[bool, str]]:
-    """The columns of the result: whether each is one of events, and its name there. Raises InputError."""
-    if columns is None:
-        return [*((True, name) for name in default), *((False, name) for name in of_subscriptions)]
-    if not columns:
+) -> list[_Chosen]:
+    """The columns of the result. What both sides have is called `event_NAME` and `subscription_NAME`.
+
+    Raises InputError for names that no side has, or both.
+    """
+    if columns is not None and not columns:
         raise InputError("no columns", where="columns", hint="name at least one")
+    both = set(default if columns is None else of_events).intersection(of_subscriptions)
+    known = {
+        f"{noun}_{name}" if name in both else name: _Chosen(noun == "event", name, f"{noun}_{name}")
+        if name in both
+        else _Chosen(noun == "event", name)
+        for noun, side in (("event", of_events if columns else default), ("subscription", of_subscriptions))
+        for name in side
+    }
+    if columns is None:
+        return list(known.values())
     for name in columns:
-        if name in of_events and name in of_subscriptions:
-            raise InputError(f"both sides have a column {name!r}", where="columns", hint="rename one of them")
-        if name not in (*of_events, *of_subscriptions) and "." not in name:
-            close = difflib.get_close_matches(name, (*of_events, *of_subscriptions), n=1)
+        if name in both:
+            hint = f"write event_{name} or subscription_{name}"
+            raise InputError(f"both sides have a column {name!r}", where="columns", hint=hint)
+        if name not in known and "." not in name:
+            close = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {close[0]!r}? " if close else ""
-            hint += f"columns of events: {', '.join(of_events)}; of subscriptions: {', '.join(of_subscriptions)}"
+            hint += f"columns: {', '.join(each for each in known if each != CORRUPT)}"
             raise InputError(f"no column {name!r}", where="columns", hint=hint)
-    return [(name not in of_subscriptions, name) for name in columns]
+    return [known.get(name, _Chosen(True, name)) for name in columns]

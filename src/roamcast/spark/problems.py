@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
@@ -33,6 +33,10 @@ PROBLEM: Final = "problem"
 _SHOWN: Final = 200  # characters of a row in a message
 
 
+class BadRowError(InputError):
+    """A row is bad, and the job fails because of it."""
+
+
 def good_rows(problems: Problems, count: int) -> npt.NDArray[np.bool_]:
     """Which of `count` rows have no problem."""
     good = np.ones(count, np.bool_)
@@ -52,7 +56,11 @@ def quote_value(value: object) -> str:
 
 def describe_row(names: Sequence[str], columns: Iterable[pa.Array | pa.ChunkedArray], row: int) -> str:
     """The values of a row for a message, shortened."""
-    values: dict[str, Any] = {name: column[row].as_py() for name, column in zip(names, columns, strict=True)}
+    return describe_values({name: column[row].as_py() for name, column in zip(names, columns, strict=True)})
+
+
+def describe_values(values: Mapping[str, Any]) -> str:
+    """Named values for a message, shortened."""
     text = ", ".join(f"{name}={value!r}" for name, value in values.items())
     return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
 

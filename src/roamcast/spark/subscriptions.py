@@ -15,6 +15,7 @@ from roamcast.spark.columns import (
     ID,
     NUMBER,
     TERMS,
+    TEXT,
     SentColumns,
     check_ids,
     combine,
@@ -22,6 +23,7 @@ from roamcast.spark.columns import (
     to_numbers,
     to_terms,
 )
+from roamcast.spark.lines import CORRUPT, TextLines
 from roamcast.spark.problems import PROBLEM, Problems, good_rows, problem_column, quote_value
 
 if TYPE_CHECKING:
@@ -51,6 +53,7 @@ class SubscriptionColumnNames(NamedTuple):
     box: BoxNames | None = BOX
     terms: str | None = "terms"
     id: str | None = None
+    lines: TextLines | None = None
 
     @property
     def consumed(self) -> tuple[str, ...]:
@@ -61,13 +64,12 @@ class SubscriptionColumnNames(NamedTuple):
 class CheckedSubscriptions(NamedTuple):
     """Subscriptions, and by row the columns `kept` for the result.
 
-    `bad_rows` were left out: all columns, and the problem. `total` is the number of rows, good and bad.
+    `bad_rows` were left out: all columns, and the problem.
     """
 
     subscriptions: Subscriptions
     kept: pa.Table
     bad_rows: pa.Table
-    total: int
 
 
 class SubscriptionReader(NamedTuple):
@@ -82,9 +84,12 @@ class SubscriptionReader(NamedTuple):
     box: tuple[int, ...]
     terms: int | None
     id: int | None
+    lines: TextLines | None = None
 
     def read(self, table: pa.Table) -> CheckedSubscriptions:
         problems: Problems = {}
+        if self.lines is not None:
+            self.lines.check(table, self.names, problems)
         if self.id is not None:
             check_ids(combine(table.column(self.id)), self.names[self.id], problems)
         min_x, min_y, max_x, max_y = self._boxes(table, problems)
@@ -104,7 +109,7 @@ class SubscriptionReader(NamedTuple):
             good = good_rows(problems, table.num_rows)
             min_x, min_y, max_x, max_y = (side[good] for side in (min_x, min_y, max_x, max_y))
             terms, kept = (rows.filter(pa.array(good)) for rows in (terms, kept))
-        return CheckedSubscriptions(Subscriptions(min_x, min_y, max_x, max_y, terms), kept, bad_rows, table.num_rows)
+        return CheckedSubscriptions(Subscriptions(min_x, min_y, max_x, max_y, terms), kept, bad_rows)
 
     def _boxes(self, table: pa.Table, problems: Problems) -> Sequence[Floats]:
         if not self.box:
@@ -131,8 +136,10 @@ def plan_subscriptions(
     sent = SentColumns(frame, _SIDE, columns)
     box = tuple(sent.position(name, NUMBER, hint=_NO_BOX) for name in names.box or ())
     terms = None if names.terms is None else sent.position(names.terms, TERMS, hint=_NO_TERMS)
+    if names.lines is not None:
+        sent.position(CORRUPT, TEXT, hint="")
     id = None if names.id is None else sent.position(names.id, ID, hint="pass id=")
-    return sent.select(), SubscriptionReader(space, sent.fields, sent.names, box, terms, id)
+    return sent.select(), SubscriptionReader(space, sent.fields, sent.names, box, terms, id, names.lines)
 
 
 def _check_repeats(ids: pa.Array, name: str, problems: Problems) -> None:

@@ -7,13 +7,13 @@ from typing import Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
-from roamcast.errors import InputError
 from roamcast.match.port import Matches
 from roamcast.pipeline.tasks.memory import exclude_modules_from_collection
 from roamcast.spark.columns import combine
 from roamcast.spark.events import CheckedEvents, EventReader
 from roamcast.spark.index_files import IndexFiles, OpenIndex
-from roamcast.spark.problems import PROBLEM, OnBadRows, describe_row, problem_column
+from roamcast.spark.problems import PROBLEM, BadRowError, OnBadRows, Problems, describe_row, problem_column
+from roamcast.spark.tally import Tally, TallyAccumulator
 
 __all__ = ["MatchTask", "ResultColumn"]
 
@@ -35,31 +35,41 @@ class ResultColumn(NamedTuple):
 class MatchTask(NamedTuple):
     """How to match events: what reads them, the index, the columns of the result, and what to do with bad rows.
 
-    With "collect", the result also has the events that are bad rows, and as last column the problem of each.
+    With "collect", the result also has the events that are bad rows, and as last column the problem of each; without
+    an index it has nothing else.
     """
 
     reader: EventReader
-    files: IndexFiles
+    files: IndexFiles | None
     columns: tuple[ResultColumn, ...]
     on_bad_rows: OnBadRows
+    tally: TallyAccumulator | None = None
 
     def run(self, batches: Batches) -> Batches:
         """The function for mapInArrow."""
         exclude_modules_from_collection()
-        opened = self.files.open()
+        opened = self.files and self.files.open()
         for batch in _regroup(batches):
             events = self.reader.read(batch)
+            tally = Tally(batch.num_rows, len(events.problems))
             if events.problems:
                 if self.on_bad_rows == "fail":
-                    row = min(events.problems)
-                    content = describe_row(self.reader.names, batch.columns, row)
-                    hint = "fix the row, or pass on_bad_rows='skip' or 'collect'"
-                    raise InputError(f"{events.problems[row]}: {content}", where="events", hint=hint)
+                    raise self._error(batch, events.problems)
                 if self.on_bad_rows == "collect":
                     yield self._bad_rows(events, opened)
                 events = events.without_bad()
-            for matches in opened.matches(events.points):
-                yield from self._rows(events, opened, matches)
+            if opened is not None:
+                for matches in opened.matches(events.points):
+                    tally = tally._replace(matches=tally.matches + len(matches.event))
+                    yield from self._rows(events, opened, matches)
+            if self.tally is not None:
+                self.tally.add(tally)
+
+    def _error(self, batch: pa.RecordBatch, problems: Problems) -> BadRowError:
+        row = min(problems)
+        content = describe_row(self.reader.names, batch.columns, row)
+        hint = "fix the row, or pass on_bad_rows='skip' or 'collect'"
+        return BadRowError(f"{problems[row]}: {content}", where="events", hint=hint)
 
     def _rows(self, events: CheckedEvents, opened: OpenIndex, matches: Matches) -> Batches:
         for first in range(0, len(matches.event), _ROWS_OUT):
@@ -71,15 +81,15 @@ class MatchTask(NamedTuple):
                 for column in self.columns
             )
 
-    def _bad_rows(self, events: CheckedEvents, opened: OpenIndex) -> pa.RecordBatch:
+    def _bad_rows(self, events: CheckedEvents, opened: OpenIndex | None) -> pa.RecordBatch:
         bad = sorted(events.problems)
-        rows = pa.array(bad)
-        columns = (
-            events.passed.column(column.position).take(rows)
-            if column.of_event
-            else pa.nulls(len(bad), opened.rows.schema.field(column.position).type)
+        rows = pa.array(bad, pa.int64())
+        columns = [
+            pa.nulls(len(bad), opened.rows.schema.field(column.position).type)
+            if opened is not None and not column.of_event
+            else events.passed.column(column.position).take(rows)
             for column in self.columns
-        )
+        ]
         return self._batch(columns, problem_column(events.problems, bad))
 
     def _batch(self, columns: Iterable[pa.Array], problems: pa.Array | None = None) -> pa.RecordBatch:
