@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -15,7 +15,7 @@ from shapely.geometry import shape
 
 from roamcast.errors import InputError, NotFoundError
 from roamcast.model import Box
-from roamcast.space import GEOGRAPHIC, Space
+from roamcast.space import GEOGRAPHIC, Space, longitude_range
 
 __all__ = ["Places"]
 
@@ -68,23 +68,13 @@ class Places:
         place = self.get(name)
         min_x, min_y, max_x, max_y = (float(c) for c in place.bounds)
         if self._space.name == "geographic" and (min_x, max_x) == (-180.0, 180.0):
-            min_x, max_x = _longitude_range(shapely.get_parts(place))
+            west, _, east, _ = shapely.bounds(shapely.get_parts(place)).T
+            min_x, max_x = longitude_range(west, east)
         return Box(min_x, min_y, max_x, max_y)
 
     def at(self, x: float, y: float) -> list[str]:
         """The names of the places that contain a point, in the order of the input."""
         return [name for name, place in self._shapes.items() if shapely.intersects_xy(place, x, y)]
-
-
-def _longitude_range(parts: Iterable[shapely.Geometry]) -> tuple[float, float]:
-    """The end and the beginning of the widest gap in longitude, or all longitudes if there is no gap."""
-    west, east = -180.0, 180.0
-    gap, reached = 0.0, -180.0
-    for low, _, high, _ in sorted(part.bounds for part in parts):
-        if low - reached > gap:
-            gap, west, east = low - reached, low, reached
-        reached = max(reached, high)
-    return float(west), float(east)
 
 
 def _features(source: Path | str, where: str) -> list[dict[str, Any]]:

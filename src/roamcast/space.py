@@ -13,7 +13,18 @@ import numpy.typing as npt
 from roamcast.coordinates import GEOGRAPHIC_LIMITS, PLANAR_LIMITS, CoordinateLimits
 from roamcast.model import Box
 
-__all__ = ["GEOGRAPHIC", "PLANAR", "SPACES", "Floats", "Geographic", "Planar", "Reasons", "Space", "contains"]
+__all__ = [
+    "GEOGRAPHIC",
+    "PLANAR",
+    "SPACES",
+    "Floats",
+    "Geographic",
+    "Planar",
+    "Reasons",
+    "Space",
+    "contains",
+    "longitude_range",
+]
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 Reasons: TypeAlias = npt.NDArray[np.object_]
@@ -67,6 +78,21 @@ def contains(
     across = np.where(np.greater(min_x, max_x), after | before, after & before)
     inside: npt.NDArray[np.bool_] = across & np.greater_equal(y, min_y) & np.less_equal(y, max_y)
     return inside
+
+
+def longitude_range(west: Floats, east: Floats) -> tuple[float, float]:
+    """The west and the east of what is left without the widest gap between ranges of longitudes.
+
+    The first range begins at -180, the last ends at 180, and none crosses the antimeridian; the result does, unless
+    there is no gap.
+    """
+    left_west, left_east = -180.0, 180.0
+    gap, reached = 0.0, -180.0
+    for begin, end in sorted(zip(west.tolist(), east.tolist(), strict=True)):
+        if begin - reached > gap:
+            gap, left_west, left_east = begin - reached, begin, reached
+        reached = max(reached, end)
+    return left_west, left_east
 
 
 @dataclass(frozen=True, slots=True)

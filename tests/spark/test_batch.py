@@ -96,18 +96,48 @@ def test_bad_rows_leave_nothing_behind(spark: SparkSession, tmp_path: Path) -> N
     assert names(tmp_path) == {"events.ndjson", "subscriptions.ndjson"}
 
 
-def test_a_polygon_that_is_not_a_box_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    """Its bounding box would match events outside. An earlier result stays as it is."""
+def areas(path: Path, **rings: Sequence[Any]) -> Path:
+    """Write subscriptions: Polygons by id."""
+    features = [
+        {"type": "Feature", "id": name, "geometry": {"type": "Polygon", "coordinates": each}, "properties": {}}
+        for name, each in rings.items()
+    ]
+    path.write_text(json.dumps({"type": "FeatureCollection", "features": features}))
+    return path
+
+
+def test_polygons_are_matched_exactly(spark: SparkSession, tmp_path: Path) -> None:
+    """With their borders and without their holes, beside a rectangle."""
+    points = {"corner": (0, 0), "in": (1, 1), "border": (5, 5), "out": (9, 9), "hole": (3, 3), "rim": (4, 3)}
+    events, _ = files(tmp_path, [{**EVENT, "event_id": name, "x": x, "y": y} for name, (x, y) in points.items()])
+    square = [[0, 0], [9, 0], [9, 9], [0, 9], [0, 0]]
+    subscriptions = areas(
+        tmp_path / "areas.geojson",
+        triangle=[[[0, 0], [10, 0], [0, 10], [0, 0]]],
+        ring=[square, [[2, 2], [4, 2], [4, 4], [2, 4], [2, 2]]],
+        square=[square],
+    )
+    counts = run(spark, events, subscriptions, tmp_path / "out")
+    inside = {
+        "triangle": {"corner", "in", "border", "hole", "rim"},
+        "ring": {"corner", "in", "border", "out", "rim"},
+        "square": set(points),
+    }
+    assert pairs(tmp_path / "out") == sorted((point, name) for name, each in inside.items() for point in each)
+    assert counts.matches == 16
+
+
+def test_a_polygon_that_is_not_valid_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """With the position of the fault. An earlier result stays as it is."""
     events, subscriptions = files(tmp_path)
     out = tmp_path / "out"
     run(spark, events, subscriptions, out)
     before = names(out)
-    triangle = {"type": "Polygon", "coordinates": [[[0, 0], [2, 0], [0, 2], [0, 0]]]}
-    feature = {"type": "Feature", "geometry": triangle, "properties": {"subscription_id": "q", "terms": ["a"]}}
-    areas = tmp_path / "areas.geojson"
-    areas.write_text(json.dumps({"type": "FeatureCollection", "features": [feature]}))
-    with pytest.raises(InputError, match=r"feature 1: the Polygon is not a rectangle .* split it") as caught:
-        run(spark, events, areas, out, overwrite=True)
+    bad = areas(tmp_path / "areas.geojson", bow=[[[0, 0], [2, 2], [2, 0], [0, 2], [0, 0]]])
+    with pytest.raises(
+        InputError, match=r"areas\.geojson: the geometry is not valid: Self-intersection\[1 1\]: .*1 of 1 rows are bad"
+    ) as caught:
+        run(spark, events, bad, out, overwrite=True)
     assert caught.value.hint
     assert names(out) == before
     assert names(tmp_path) == {"events.ndjson", "subscriptions.ndjson", "areas.geojson", "out"}

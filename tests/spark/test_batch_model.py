@@ -16,13 +16,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import shapely
 from hypothesis import given
 from hypothesis import strategies as st
 from profiles import extensive
+from shapely.geometry import mapping
+from shapes import blobs, is_inside, nested, points_near, unions
 
 from roamcast.lab.models.matcher import ReferenceMatcher
 from roamcast.match.port import Events, Subscriptions
-from roamcast.spark.batch import MatchRequest, match_files
+from roamcast.spark.batch import MatchCounts, MatchRequest, match_files
 from roamcast.spark.sources import Source
 from roamcast.spark.targets import Target
 
@@ -99,17 +102,21 @@ def write_parquet(path: Path, rows: list[dict[str, Any]], layout: Layout) -> Non
 
 
 def write_geojson(path: Path, rows: list[dict[str, Any]], layout: Layout) -> None:
-    """Points; polygons, with a bbox where the box crosses the antimeridian."""
+    """Points; polygons, or a bbox if the box crosses the antimeridian or has no area. Every other id is a feature's."""
     features = []
     for row in rows:
         place = [row[name] for name in layout.coordinates]
         feature: dict[str, Any] = {"type": "Feature", "geometry": {"type": "Point", "coordinates": place}}
+        properties = {name: value for name, value in row.items() if name not in layout.coordinates}
         if layout is SUBSCRIPTIONS:
             west, south, east, north = place
             ring = [[west, south], [east, south], [east, north], [west, north], [west, south]]
-            feature["geometry"] = {"type": "Polygon", "coordinates": [ring]}
-            feature |= {"bbox": place} if west > east else {}
-        features.append(feature | {"properties": {k: v for k, v in row.items() if k not in layout.coordinates}})
+            is_polygon = west < east and south < north
+            feature["geometry"] = {"type": "Polygon", "coordinates": [ring]} if is_polygon else None
+            feature |= {} if is_polygon else {"bbox": place}
+        if int(row[layout.id]) % 2:
+            feature["id"] = properties.pop(layout.id)
+        features.append(feature | {"properties": properties})
     path.write_text(json.dumps({"type": "FeatureCollection", "features": features}))
 
 
@@ -200,6 +207,10 @@ class RandomRows:
         return x1, min(y1, y2), x2, max(y1, y2), self._terms()
 
 
+def match_paths(spark: SparkSession, events: Path, subscriptions: Path, out: Path) -> MatchCounts:
+    return match_files(spark, MatchRequest(Source(str(events)), Source(str(subscriptions)), Target(str(out))))
+
+
 @pytest.mark.spark
 @pytest.mark.parametrize(("form", "seed"), list(zip(WRITERS, range(4), strict=True)))
 def test_matching_files_equals_the_definition(spark: SparkSession, form: str, seed: int, tmp_path: Path) -> None:
@@ -210,11 +221,29 @@ def test_matching_files_equals_the_definition(spark: SparkSession, form: str, se
     paths = tmp_path / f"events.{form}", tmp_path / f"subscriptions.{form}"
     WRITERS[form](paths[0], event_rows(events), EVENTS)
     WRITERS[form](paths[1], subscription_rows(subscriptions), SUBSCRIPTIONS)
-    sources = [Source(str(path)) for path in paths]
-    counts = match_files(spark, MatchRequest(sources[0], sources[1], Target(str(tmp_path / "out"))))
+    counts = match_paths(spark, *paths, tmp_path / "out")
     table = pq.read_table(tmp_path / "out")
     pairs = sorted((int(row["event_id"]), int(row["subscription_id"])) for row in table.to_pylist())
     expected = by_definition(events, subscriptions)
     assert pairs == expected
     assert (counts.events, counts.subscriptions, counts.matches) == (1500, 400, len(expected))
     assert len(expected) > 1000
+
+
+@pytest.mark.spark
+def test_matching_polygons_equals_the_definition(spark: SparkSession, tmp_path: Path) -> None:
+    """Points on borders, vertices and beside, for polygons with holes, parts and few or many edges."""
+    rng = np.random.default_rng(7)
+    families = blobs(rng, 20, 20), blobs(rng, 5, 400), blobs(rng, 5, 3), unions(rng, 20), nested(rng, 10)
+    shapes = np.concatenate(families)
+    _, x, y = points_near(rng, shapes, 1000)
+    events = [(*point, None) for point in zip(x.tolist(), y.tolist(), strict=True)]
+    write_geojson(tmp_path / "e.geojson", event_rows(events), EVENTS)
+    features = [{"type": "Feature", "id": n, "geometry": mapping(shape)} for n, shape in enumerate(shapes)]
+    (tmp_path / "q.geojson").write_text(json.dumps({"type": "FeatureCollection", "features": features}))
+    match_paths(spark, tmp_path / "e.geojson", tmp_path / "q.geojson", tmp_path / "out")
+    pairs = {(int(row["event_id"]), int(row["subscription_id"])) for row in pq.read_table(tmp_path / "out").to_pylist()}
+    low_x, low_y, high_x, high_y = shapely.bounds(shapes).T
+    near = (low_x <= x[:, None]) & (x[:, None] <= high_x) & (low_y <= y[:, None]) & (y[:, None] <= high_y)
+    assert pairs == {(e, q) for e, q in np.argwhere(near).tolist() if is_inside(shapes[q], float(x[e]), float(y[e]))}
+    assert len(pairs) > 2000

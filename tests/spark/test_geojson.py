@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from roamcast.errors import InputError
-from roamcast.spark.geojson import Noun, lines_of_features
+from roamcast.spark.geojson import lines_of_features
 
 SIDES = ("min_x", "min_y", "max_x", "max_y")
 
@@ -29,9 +29,9 @@ def ring(west: float, south: float, east: float, north: float) -> list[list[floa
     return [[west, south], [east, south], [east, north], [west, north], [west, south]]
 
 
-def lines(noun: Noun, *features: Any) -> list[Any]:
+def lines(noun: Any, *features: Any) -> list[Any]:
     text = json.dumps({"type": "FeatureCollection", "features": features})
-    return [json.loads(line) for line in lines_of_features(text, "e.geojson", noun)]
+    return [json.loads(line) for line in lines_of_features(text, "e.geojson", noun, f"{noun}_id")]
 
 
 def test_an_event_is_a_point_with_properties() -> None:
@@ -58,79 +58,66 @@ def test_bad_event_features_are_reported(row: Any, problem: str) -> None:
     assert lines("event", feature(point(1, 2)), row) == [{"x": 1, "y": 2}, [f"feature 2: {problem}"]]
 
 
-BOX = polygon(ring(0, 0, 4, 3.5))
-ACROSS = polygon(ring(170, -1, -170, 1))
-TRIANGLE = polygon([[0, 0], [4, 1], [2, 3.5], [0, 0]])
-SPLIT = {"type": "MultiPolygon", "coordinates": [[ring(170, -1, 180, 1)], [ring(-180, -1, -170, 1)]]}
+SQUARE = polygon(ring(0, 0, 4, 4))
 
 
 @pytest.mark.parametrize(
-    ("geometry", "bbox", "expected"),
+    ("geometry", "bbox", "sides"),
     [
-        (BOX, None, (0, 0, 4, 3.5)),
-        (polygon(ring(0, 0, 4, 3.5)[::-1]), None, (0, 0, 4, 3.5)),
-        (polygon([[4, 3.5], [0, 3.5], [0, 0], [4, 0], [4, 3.5]]), None, (0, 0, 4, 3.5)),
-        (polygon([[0, 0], [1, 0], [2, 0], [4, 0], [4, 3.5], [0, 3.5], [0, 0]]), None, (0, 0, 4, 3.5)),
-        (polygon([[1, 0], [4, 0], [4, 3.5], [0, 3.5], [0, 0], [1, 0]]), None, (0, 0, 4, 3.5)),
-        (polygon([[x, y, 9] for x, y in ring(0, 0, 4, 3.5)]), None, (0, 0, 4, 3.5)),
-        (polygon(ring(2, 0, 2, 3)), None, (2, 0, 2, 3)),
-        (polygon(ring(2, 3, 2, 3)), None, (2, 3, 2, 3)),
-        (BOX, [0, 0, 4, 3.5], (0, 0, 4, 3.5)),
-        (BOX, [0, 0, -50, 4, 3.5, 50], (0, 0, 4, 3.5)),
-        (ACROSS, [170, -1, -170, 1], (170, -1, -170, 1)),
+        (SQUARE, None, (None, None, None, None)),
+        (SQUARE, [0, 0, 4, 4], (0, 0, 4, 4)),
         (None, [170, -1, -170, 1], (170, -1, -170, 1)),
         (None, [0, 0, -50, 2, 3, 50], (0, 0, 2, 3)),
+        ({}, None, (None, None, None, None)),
     ],
 )
-def test_the_box_of_a_subscription_feature(geometry: Any, bbox: Any, expected: tuple[float, ...]) -> None:
-    """Its rectangular Polygon, its bbox, or both if they agree."""
+def test_a_subscription_has_a_geometry_or_a_bbox(geometry: Any, bbox: Any, sides: tuple[Any, ...]) -> None:
+    """Or both. The geometry is a text, which is read later."""
     (row,) = lines("subscription", feature(geometry, bbox, subscription_id="q", terms=["a"]))
-    assert row == {"subscription_id": "q", "terms": ["a"], **dict(zip(SIDES, expected, strict=True))}
+    text = row.pop("geometry")
+    assert row == {"subscription_id": "q", "terms": ["a"], **dict(zip(SIDES, sides, strict=True))}
+    assert text == (None if geometry is None else json.dumps(geometry).replace(" ", ""))
 
 
-INSTEAD = "only boxes can be matched: split it into rectangles, or give a bbox and no geometry"
-NOT_RECTANGULAR = f"the Polygon is not a rectangle along the axes; {INSTEAD}"
 NO_BBOX = "bbox must be [west, south, east, north], four numbers"
 
 
 @pytest.mark.parametrize(
     ("geometry", "bbox", "problem"),
     [
-        (TRIANGLE, None, NOT_RECTANGULAR),
-        (TRIANGLE, [0, 0, 4, 3.5], NOT_RECTANGULAR),
-        (polygon([[0, 0], [4, 0], [4, 4], [2, 4], [2, 2], [0, 2], [0, 0]]), None, NOT_RECTANGULAR),
-        (polygon([[2, 0], [4, 2], [2, 4], [0, 2], [2, 0]]), None, NOT_RECTANGULAR),
-        (polygon([[0, 0], [4, 4], [4, 0], [0, 4], [0, 0]]), None, NOT_RECTANGULAR),
-        (polygon([[0, 0], [4, 0], [4, 4], [0, 4.000001], [0, 0]]), None, NOT_RECTANGULAR),
-        (polygon([[0, 0], [9, 0], [4, 0], [4, 4], [0, 4], [0, 0]]), None, NOT_RECTANGULAR),
-        (polygon([[0, 0], [4, 0], [4, 4], [0, 0]]), None, NOT_RECTANGULAR),
-        (
-            polygon([[0, 0], [4, 0], [4, 4], [0, 4]]),
-            None,
-            "the Polygon is not closed: its last point must be its first",
-        ),
-        (polygon(ring(0, 0, 4, 4), ring(1, 1, 2, 2)), None, f"the Polygon has holes; {INSTEAD}"),
-        (SPLIT, None, f"the geometry of a subscription must be a rectangular Polygon, not MultiPolygon; {INSTEAD}"),
-        (
-            SPLIT,
-            [170, -1, -170, 1],
-            f"the geometry of a subscription must be a rectangular Polygon, not MultiPolygon; {INSTEAD}",
-        ),
-        (point(1, 2), None, f"the geometry of a subscription must be a rectangular Polygon, not Point; {INSTEAD}"),
-        (None, None, f"the geometry of a subscription must be a rectangular Polygon, not none; {INSTEAD}"),
-        (7, [0, 0, 1, 1], f"the geometry of a subscription must be a rectangular Polygon, not none; {INSTEAD}"),
-        (polygon(), None, "the Polygon has no coordinates"),
-        (polygon([]), None, "the Polygon has no coordinates"),
-        (polygon([[0]]), None, "the Polygon has no coordinates"),
-        (polygon([[0, "a"]]), None, "the Polygon has coordinates that are not numbers"),
-        (BOX, [0, 0, 4, 4], "the bbox differs from the Polygon; omit one of them"),
-        (BOX, [1, 2, 3], NO_BBOX),
+        (None, None, "the feature has neither a geometry nor a bbox"),
+        (7, [0, 0, 1, 1], "the geometry must be an object"),
+        (SQUARE, [1, 2, 3], NO_BBOX),
         (None, [1, "a", 3, 4], NO_BBOX),
     ],
 )
 def test_bad_subscription_features_are_reported(geometry: Any, bbox: Any, problem: str) -> None:
-    """They are not exactly a box: a bounding box in their place would match too much."""
+    """With what is wrong."""
     assert lines("subscription", feature(geometry, bbox, subscription_id="q")) == [[f"feature 1: {problem}"]]
+
+
+@pytest.mark.parametrize(
+    ("number", "own", "expected"),
+    [("q", None, "q"), (17, None, "17"), ("q", "q", "q"), (17, "17", "17"), (None, "q", "q")],
+)
+def test_the_id_of_a_feature_is_that_of_its_row(number: Any, own: Any, expected: str) -> None:
+    """If the properties have none, or the same one; of events and of subscriptions."""
+    for noun, geometry in (("event", point(1, 2)), ("subscription", SQUARE)):
+        (row,) = lines(noun, feature(geometry, **{f"{noun}_id": own}) | {"id": number})
+        assert row[f"{noun}_id"] == expected
+
+
+@pytest.mark.parametrize(
+    ("number", "problem"),
+    [
+        ("q", "event_id is 'r', but the id of the feature is 'q'"),
+        (1.5, "the id of the feature must be a text or an integer, not 1.5"),
+        (True, "the id of the feature must be a text or an integer, not True"),
+    ],
+)
+def test_bad_ids_of_features_are_reported(number: Any, problem: str) -> None:
+    """Two different ones, and those that cannot be one."""
+    assert lines("event", feature(point(1, 2), event_id="r") | {"id": number}) == [[f"feature 1: {problem}"]]
 
 
 @pytest.mark.parametrize(
@@ -140,10 +127,10 @@ def test_bad_subscription_features_are_reported(geometry: Any, bbox: Any, proble
 def test_other_documents_are_refused(text: str, message: str) -> None:
     """With a hint."""
     with pytest.raises(InputError, match=rf"e\.geojson: {message}") as caught:
-        lines_of_features(text, "e.geojson", "event")
+        lines_of_features(text, "e.geojson", "event", "id")
     assert caught.value.hint
 
 
 def test_an_empty_collection_has_no_rows() -> None:
     """A byte order mark is ignored."""
-    assert lines_of_features('\ufeff{"type": "FeatureCollection", "features": []}', "e.geojson", "event") == []
+    assert lines_of_features('\ufeff{"type": "FeatureCollection", "features": []}', "e.geojson", "event", "id") == []

@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import shapely
 from pyspark.errors import PythonException
 from pyspark.sql import functions as f
 
@@ -134,6 +135,32 @@ def test_subscriptions_may_have_no_box_or_no_terms(events: DataFrame, boxes: Dat
     with compile(boxes, terms=None, id="name") as everything:
         assert match(events, everything, **FIELDS).count() == 5
     assert match(events, boxes, x="lon", y="lat", terms=None).count() == 3
+
+
+def test_geometries_are_columns(spark: SparkSession, events: DataFrame) -> None:
+    """Points of events and polygons of subscriptions, as WKB or texts."""
+    shapes = {"triangle": "POLYGON((0 0,6 0,0 6,0 0))", "hole": "POLYGON((0 0,9 0,9 9,0 9,0 0),(4 4,6 4,6 6,4 6,4 4))"}
+    wkt = spark.createDataFrame([*shapes.items()], "name string, shape string")
+    wkb = wkt.withColumn("shape", f.udf(lambda text: bytearray(shapely.from_wkt(text).wkb), "binary")("shape"))
+    as_json = wkt.withColumn("shape", f.udf(lambda text: shapely.to_geojson(shapely.from_wkt(text)))("shape"))
+    point = f.udf(lambda x, y: bytearray(shapely.Point(x, y).wkb), "binary")("lon", "lat")
+    located = events.withColumn("point", point).drop("lon", "lat")
+    for areas in (wkt, wkb, as_json):
+        with compile(areas, geometry="shape", terms=None) as compiled:
+            assert compiled.columns == ["name"]
+            for frame, fields in ((events, {"x": "lon", "y": "lat"}), (located, {"geometry": "point"})):
+                matches = match(frame, compiled, terms="tags", columns=["id", "name"], **fields)
+                assert rows(matches) == [("e1", "hole"), ("e1", "triangle"), ("e3", "hole")]
+    bad = located.withColumn("point", f.when(f.col("id") == "e1", f.col("point"))).coalesce(1)
+    with compile(wkt, geometry="shape", terms=None) as compiled:
+        collected = match(bad, compiled, geometry="point", terms=None, columns=["id", "name"], on_bad_rows="collect")
+        assert rows(collected)[2:] == [("e2", None, "point is missing"), ("e3", None, "point is missing")]
+    with pytest.raises(InputError, match=r"geometry is missing: .*1 of 2 rows are bad"):
+        compile(
+            wkt.replace("hole", "x", "name").selectExpr("name", "IF(name = 'x', NULL, shape) AS geometry"),
+            geometry="geometry",
+            terms=None,
+        )
 
 
 @pytest.mark.parametrize("empty", ["events", "subscriptions", "both"])

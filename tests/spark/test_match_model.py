@@ -19,7 +19,7 @@ from roamcast.spark.problems import PROBLEM
 from roamcast.spark.subscriptions import SubscriptionReader
 from roamcast.spark.tasks import MatchTask, ResultColumn
 
-EVENTS = EventReader("geographic", 1, ("event", "x", "y", "terms"), x=1, y=2, terms=3, id=None)
+EVENTS = EventReader("geographic", 1, ("event", "x", "y", "terms"), point=(1, 2), terms=3, id=None)
 SUBSCRIPTIONS = SubscriptionReader(
     "geographic", (StructField("subscription", LongType()),), ("row", *"abcd", "terms"), (1, 2, 3, 4), terms=5, id=None
 )

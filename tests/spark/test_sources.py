@@ -47,7 +47,7 @@ def read(spark: SparkSession, world: CompiledSubscriptions) -> Read:
     ) -> tuple[list[tuple[Any, ...]], list[tuple[str, str]]]:
         """The good rows, and where each bad row is with its problem; both in order."""
         with spark_errors():
-            source = Source(str(location), format).check().read(spark, FIELDS, "event")
+            source = Source(str(location), format).check().read(spark, FIELDS, "event", "event_id")
             names = names._replace(lines=source.lines)
             columns = ["event_id", names.x, names.y, "terms", NUMBER]
             good = match_frame(source.located(), world, names, columns, "skip").sort(NUMBER).collect()
@@ -169,7 +169,7 @@ def test_types_of_json_come_from_the_first_lines(spark: SparkSession, tmp_path: 
     ]
     path = ndjson(tmp_path / "e.ndjson", *rows[:180], *rows[:820], *later)
     fields: dict[str, FieldKind] = {"at.x": "number", "at.y": "number", "terms": "terms"}
-    source = Source(str(path)).check().read(spark, fields, "event")
+    source = Source(str(path)).check().read(spark, fields, "event", None)
     names = EventColumnNames("at.x", "at.y", lines=source.lines)
     bad = find_bad_events(source.frame, names, "geographic", new_tally(spark)).collect()
     kinds = dict(source.frame.dtypes)
@@ -318,7 +318,7 @@ def test_a_folder_has_one_format(tmp_path: Path) -> None:
         ("e.csv", '"event_id\n', "no column"),
         ("e.csv", "event_id,x,terms\n", "no column 'y'"),
         ("e.csv", "event_id,x,y,x,terms\n", "no column 'x'"),
-        ("e.ndjson", '{"event_id": "e", "x": 1, "y": 2}', "no column 'terms'"),
+        ("e.ndjson", '{"event_id": "e", "x": 1, "terms": []}', "no column 'y'"),
         ("{nothing,here}.parquet", ..., "Path does not exist"),
         ("table:nothing", ..., "nothing"),
     ],

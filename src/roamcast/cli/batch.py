@@ -42,10 +42,16 @@ def match(
     y: Annotated[str, typer.Option(help="Column of the latitude, or y.", rich_help_panel=_EVENTS)] = "y",
     terms: Annotated[str, typer.Option(help="Column of the terms; '': none.", rich_help_panel=_EVENTS)] = "terms",
     id: Annotated[str, typer.Option(help="Column of the id; '': none.", rich_help_panel=_EVENTS)] = "event_id",
+    geometry: Annotated[
+        str | None, typer.Option(help="Column of Points, instead of --x and --y.", rich_help_panel=_EVENTS)
+    ] = None,
     events_format: Annotated[str | None, typer.Option(help=_FORMAT, rich_help_panel=_EVENTS)] = None,
     box: Annotated[
         str, typer.Option(help="Columns of west, south, east, north; '': none.", rich_help_panel=_BOXES)
     ] = "min_x,min_y,max_x,max_y",
+    subscription_geometry: Annotated[
+        str | None, typer.Option(help="Column of Polygons, instead of --box.", rich_help_panel=_BOXES)
+    ] = None,
     subscription_terms: Annotated[
         str, typer.Option(help="Column of the terms; '': none.", rich_help_panel=_BOXES)
     ] = "terms",
@@ -72,11 +78,12 @@ def match(
 ) -> None:
     """Match events with subscriptions, on Spark: files, folders, object stores or tables.
 
-    An event matches a subscription if its point is inside the box, borders included, and it has all the terms.
+    An event matches a subscription if its point is inside the box or polygon, borders included, and it has all the
+    terms.
 
     Terms are a list, or a text with ';' between terms. Boxes are west, south, east, north as in GeoJSON: a geographic
-    box with west > east crosses the antimeridian. In GeoJSON, a subscription is a rectangular Polygon along the axes,
-    or a bbox without a geometry; other shapes are refused.
+    box with west > east crosses the antimeridian. Geometries are WKB, WKT or GeoJSON: a Point of an event, a Polygon or
+    MultiPolygon of a subscription. In GeoJSON files, a subscription may also have a bbox without a geometry.
 
     Example: roamcast match --events events.csv --subscriptions subscriptions.ndjson --out pairs
     """
@@ -88,13 +95,17 @@ def match(
     from roamcast.spark.targets import Target
 
     started = time.monotonic()
+    subscription_columns = SubscriptionColumnNames(
+        None if subscription_geometry else _box(box), subscription_terms or None, subscription_id or None,
+        subscription_geometry,
+    )  # fmt: skip
     request = check_request(
         MatchRequest(
             Source(events, events_format),
             Source(subscriptions, subscriptions_format),
             Target(out, format, overwrite),
-            EventColumnNames(x, y, terms or None, id or None),
-            SubscriptionColumnNames(_box(box), subscription_terms or None, subscription_id or None),
+            EventColumnNames(x, y, terms or None, id or None, geometry),
+            subscription_columns,
             tuple(_names(columns)) if columns else None,
             space.value,
             on_error.value,

@@ -12,6 +12,7 @@ from pyspark.errors import PySparkException
 from roamcast.errors import InputError
 from roamcast.spark.compiled import SpaceName, compile_frame
 from roamcast.spark.events import EventColumnNames, plan_events
+from roamcast.spark.geojson import GEOMETRY
 from roamcast.spark.lines import CORRUPT, FieldKind
 from roamcast.spark.matching import find_bad_events, kept_columns, match_frame
 from roamcast.spark.problems import PROBLEM, BadRowError, describe_values
@@ -75,12 +76,13 @@ class MatchRequest(NamedTuple):
     @property
     def event_fields(self) -> Fields:
         names = self.event_columns
-        return _fields([names.x, names.y], names.terms, names.id, self.columns)
+        numbers = [] if names.geometry else [names.x, names.y]
+        return _fields(numbers, names.terms, names.id, names.geometry, self.columns)
 
     @property
     def subscription_fields(self) -> Fields:
         names = self.subscription_columns
-        return _fields(names.box or (), names.terms, names.id, self.columns)
+        return _fields(names.box or (), names.terms, names.id, names.geometry, self.columns)
 
     def refuse(self, bad: BadRows, total: int) -> None:
         """Raise InputError for bad rows that are neither skipped nor written."""
@@ -90,9 +92,12 @@ class MatchRequest(NamedTuple):
             raise InputError(f"{problem}; {count}", where=where, hint=hint)
 
 
-def _fields(numbers: Iterable[str], terms: str | None, id: str | None, others: Iterable[str] | None) -> Fields:
+def _fields(
+    numbers: Iterable[str], terms: str | None, id: str | None, geometry: str | None, others: Iterable[str] | None
+) -> Fields:
     kinds: dict[str, FieldKind] = dict.fromkeys([*(others or ()), *([id] if id else [])], "any")
-    return {**kinds, **dict.fromkeys(numbers, "number"), **({terms: "terms"} if terms else {})}
+    kinds |= dict.fromkeys(numbers, "number")
+    return kinds | ({terms: "terms"} if terms else {}) | ({geometry: "text"} if geometry else {})
 
 
 def check_request(request: MatchRequest) -> MatchRequest:
@@ -116,11 +121,13 @@ def match_files(
     request = check_request(request)
     with spark_errors():
         step("reading subscriptions")
-        events = request.events.read(spark, request.event_fields, "event")
-        subscriptions = request.subscriptions.read(spark, request.subscription_fields, "subscription")
+        events = request.events.read(spark, request.event_fields, "event", request.event_columns.id)
+        names = request.subscription_columns
+        subscriptions = request.subscriptions.read(spark, request.subscription_fields, "subscription", names.id)
         event_names = request.event_columns._replace(lines=events.lines)
         plan_events(events.frame, event_names, (), request.space)  # raises its errors before any work
-        names = request.subscription_columns._replace(lines=subscriptions.lines)
+        geometry = GEOMETRY if request.subscriptions.format == "geojson" else names.geometry
+        names = names._replace(geometry=geometry, lines=subscriptions.lines)
         columns = kept_columns(request.columns, subscriptions.frame)
         with compile_frame(subscriptions.frame, names, columns, request.space) as compiled:
             bad_subscriptions = BadRows()

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as f
-from pyspark.sql.types import ArrayType, AtomicType, DataType, NullType, NumericType, StringType, StructType
+from pyspark.sql.types import ArrayType, AtomicType, BinaryType, DataType, NullType, NumericType, StringType, StructType
 
 from roamcast.errors import InputError
 from roamcast.space import Floats
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructField
 
 __all__ = [
-    "ID", "MAX_TERMS", "NUMBER", "TERMS", "TEXT", "ColumnKind", "SentColumns", "check_ids", "check_names", "combine",
-    "no_terms", "to_numbers", "to_terms",
+    "GEOMETRY", "ID", "MAX_TERMS", "NUMBER", "TERMS", "TEXT", "ColumnKind", "SentColumns", "check_ids", "check_names",
+    "combine", "no_terms", "to_numbers", "to_terms",
 ]  # fmt: skip
 
 MAX_TERMS: Final = 100_000
@@ -53,6 +53,7 @@ def _is_terms(kind: DataType) -> bool:
 NUMBER: Final = ColumnKind("numbers", lambda kind: isinstance(kind, NumericType | StringType | NullType))
 TERMS: Final = ColumnKind("an array of texts, or texts with ';' between terms", _is_terms)
 TEXT: Final = ColumnKind("texts", lambda kind: isinstance(kind, StringType))
+GEOMETRY: Final = ColumnKind("WKB, WKT or GeoJSON", lambda kind: isinstance(kind, BinaryType | StringType))
 ID: Final = ColumnKind("numbers or texts", lambda kind: isinstance(kind, AtomicType))
 
 
@@ -129,9 +130,12 @@ def check_names(names: Sequence[str], where: str) -> None:
             raise InputError(f"two columns {name!r}", where=where, hint=hint)
 
 
-def to_numbers(column: pa.Array, name: str, problems: Problems) -> Floats:
-    """The numbers of a column; NaN and a problem where there is none. NaN in the column is not a problem yet."""
-    if column.null_count:
+def to_numbers(column: pa.Array, name: str, problems: Problems, *, required: bool = True) -> Floats:
+    """The numbers of a column; NaN where there is none, with a problem if numbers are required.
+
+    NaN in the column is not a problem yet.
+    """
+    if column.null_count and required:
         _add_where(pc.is_null(column), f"{name} is missing", problems)
     if _is_text(column.type):
         return _parse_numbers(column, name, problems)

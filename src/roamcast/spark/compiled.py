@@ -79,6 +79,7 @@ def compile(
     subscriptions: DataFrame,
     *,
     box: BoxNames | None = BOX,
+    geometry: str | None = None,
     terms: str | None = "terms",
     id: str | None = None,
     columns: Sequence[str] | None = None,
@@ -88,19 +89,20 @@ def compile(
 ) -> CompiledSubscriptions:
     """Read subscriptions and build an index of them, for many calls of `match`.
 
-    A subscription matches an event if the point is in its box, borders included, and the event has all its terms.
+    A subscription matches an event if the point is in its region, borders included, and the event has all its terms.
     `box` names the columns of west, south, east and north; a geographic box with west > east crosses the antimeridian.
-    `terms` is an array of texts, or a text with `;` between terms. None for either: subscriptions have none. Fields of
-    nested columns are written `place.west`.
+    `geometry` is a column of Polygons or MultiPolygons instead: WKB, WKT or GeoJSON. `terms` is an array of texts, or a
+    text with `;` between terms. None: subscriptions have no region, or no terms. Fields of nested columns are written
+    `place.west`.
 
     An `id` is unique. `columns` are those that matches can have; without, the id, or if there is none all columns but
-    those of box and terms. A cluster gets the index from this process, or from a `folder` that all its hosts have.
+    those of region and terms. A cluster gets the index from this process, or from a `folder` that all its hosts have.
     Raises InputError for columns that are missing or have a wrong type, and for bad rows unless `on_bad_rows` is
     "skip".
     """
     check_choice("space", space, tuple(SPACES))
     check_choice("on_bad_rows", on_bad_rows, ("fail", "skip"))
-    names = SubscriptionColumnNames(box, terms, id)
+    names = SubscriptionColumnNames(None if geometry else box, terms, id, geometry)
     compiled = compile_frame(subscriptions, names, columns, space, folder)
     bad = compiled.bad_rows
     if bad.num_rows and on_bad_rows == "fail":

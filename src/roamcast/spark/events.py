@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from roamcast.match.port import Events
-from roamcast.space import SPACES
+from roamcast.space import SPACES, Floats, Space
 from roamcast.spark.columns import (
+    GEOMETRY,
     ID,
     NUMBER,
     TERMS,
@@ -21,6 +23,7 @@ from roamcast.spark.columns import (
     to_numbers,
     to_terms,
 )
+from roamcast.spark.geometry import read_points
 from roamcast.spark.lines import CORRUPT, TextLines
 from roamcast.spark.problems import Problems, good_rows
 
@@ -35,12 +38,16 @@ _NO_TERMS: Final = "pass terms=, or terms=None if events have none"
 
 
 class EventColumnNames(NamedTuple):
-    """The columns that fields of events are read from; None: events do not have the field."""
+    """The columns that fields of events are read from; None: events do not have the field.
+
+    A `geometry` takes the place of x and y.
+    """
 
     x: str = "x"
     y: str = "y"
     terms: str | None = "terms"
     id: str | None = None
+    geometry: str | None = None
     lines: TextLines | None = None
 
 
@@ -67,8 +74,7 @@ class EventReader(NamedTuple):
     space: str
     passed: int
     names: tuple[str, ...]
-    x: int
-    y: int
+    point: tuple[int, ...]
     terms: int | None
     id: int | None
     lines: TextLines | None = None
@@ -79,12 +85,22 @@ class EventReader(NamedTuple):
             self.lines.check(batch, self.names, problems)
         if self.id is not None:
             check_ids(batch.column(self.id), self.names[self.id], problems)
-        x, y = (to_numbers(batch.column(at), self.names[at], problems) for at in (self.x, self.y))
         space = SPACES[self.space]
+        x, y = self._points(batch, space, problems)
         for row in np.flatnonzero(~space.valid_points(x, y)):
             problems.setdefault(int(row), str(space.bad_points(x[row : row + 1], y[row : row + 1])[0]))
         terms = no_terms(batch.num_rows) if self.terms is None else to_terms(batch.column(self.terms), problems)
         return CheckedEvents(Events(x, y, terms), batch.select(range(self.passed)), problems)
+
+    def _points(self, batch: pa.RecordBatch, space: Space, problems: Problems) -> tuple[Floats, Floats]:
+        if len(self.point) == 2:
+            x, y = (to_numbers(batch.column(at), self.names[at], problems) for at in self.point)
+            return x, y
+        (at,) = self.point
+        x, y = read_points(batch.column(at), space, problems)
+        for row in np.flatnonzero(pc.is_null(batch.column(at)).to_numpy(zero_copy_only=False)):
+            problems.setdefault(int(row), f"{self.names[at]} is missing")
+        return x, y
 
 
 def plan_events(
@@ -95,10 +111,14 @@ def plan_events(
     Raises InputError for columns that are missing or have a wrong type.
     """
     sent = SentColumns(frame, _SIDE, passed)
-    x, y = sent.position(names.x, NUMBER, hint="pass x="), sent.position(names.y, NUMBER, hint="pass y=")
+    point: tuple[int, ...]
+    if names.geometry is not None:
+        point = (sent.position(names.geometry, GEOMETRY, hint="pass geometry="),)
+    else:
+        point = sent.position(names.x, NUMBER, hint="pass x="), sent.position(names.y, NUMBER, hint="pass y=")
     terms = None if names.terms is None else sent.position(names.terms, TERMS, hint=_NO_TERMS)
     if names.lines is not None:
         sent.position(CORRUPT, TEXT, hint="")
     id = None if names.id is None else sent.position(names.id, ID, hint="pass id=")
-    reader = EventReader(space, len(sent.fields), sent.names, x, y, terms, id, names.lines)
+    reader = EventReader(space, len(sent.fields), sent.names, point, terms, id, names.lines)
     return sent.select(), sent.fields, reader

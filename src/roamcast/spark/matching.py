@@ -29,6 +29,7 @@ def match(
     *,
     x: str = "x",
     y: str = "y",
+    geometry: str | None = None,
     terms: str | None = "terms",
     id: str | None = None,
     columns: Sequence[str] | None = None,
@@ -36,8 +37,9 @@ def match(
 ) -> DataFrame:
     """Return a row for each match of an event and a subscription, in no particular order.
 
-    Events are a batch or a stream. `x`, `y` and `terms` name their columns, `terms=None`: they have none. Fields of
-    nested columns are written `position.lon`. Terms are an array of texts, or a text with `;` between terms.
+    Events are a batch or a stream. `x`, `y` and `terms` name their columns, `terms=None`: they have none. `geometry` is
+    a column of Points instead of x and y: WKB, WKT or GeoJSON. Terms are an array of texts, or a text with `;` between
+    terms. Fields of nested columns are written `position.lon`.
 
     `columns` are those of the result, from both sides. Without: `id`, or if there is none all columns of events; then
     those of the compiled subscriptions. A frame of subscriptions is compiled with its default columns; to keep the
@@ -51,7 +53,7 @@ def match(
     check_choice("on_bad_rows", on_bad_rows, ("fail", "skip", "collect"))
     if not isinstance(subscriptions, CompiledSubscriptions):
         subscriptions = compile(subscriptions, columns=kept_columns(columns, subscriptions))
-    return match_frame(events, subscriptions, EventColumnNames(x, y, terms, id), columns, on_bad_rows)
+    return match_frame(events, subscriptions, EventColumnNames(x, y, terms, id, geometry), columns, on_bad_rows)
 
 
 def kept_columns(columns: Sequence[str] | None, subscriptions: DataFrame) -> list[str] | None:

@@ -8,7 +8,8 @@
 | `.geojson`                   | features of a FeatureCollection: their properties are the columns            |
 
 Text may be compressed (`.gz`, `.bz2`, `.zst`). The types of JSON come from the first lines; a value of another type
-makes a bad row. Columns of CSV are texts. `table:NAME` is a table, and other formats of Spark are named.
+makes a bad row; `terms` may be absent. Columns of CSV are texts. `table:NAME` is a table, and other formats of Spark
+are named.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ __all__ = ["NUMBER", "PLACE", "TABLE", "Fields", "Source", "SourceFrame", "is_lo
 TABLE: Final = "table:"
 PLACE: Final = "_place"
 NUMBER: Final = "_number"
+TERMS: Final = "terms"
 
 _FORMATS: Final = {
     ".parquet": "parquet", ".pq": "parquet", ".orc": "orc", ".ndjson": "ndjson", ".jsonl": "ndjson", ".json": "ndjson",
@@ -42,7 +44,9 @@ _FORMATS: Final = {
 _COMPRESSED: Final = (".gz", ".bz2", ".zst", ".lz4", ".snappy", ".deflate")
 _GLOB: Final = re.compile(r"[\[\]{}*?\\]")
 _SAMPLE: Final = 1_000  # lines
-_TYPES: Final[Mapping[FieldKind, DataType]] = {"number": DoubleType(), "terms": ArrayType(StringType())}
+_TYPES: Final[Mapping[FieldKind, DataType]] = {
+    "number": DoubleType(), "terms": ArrayType(StringType()), "text": StringType(),
+}  # fmt: skip
 _FILE: Final = "_metadata.file_path"
 _ROW: Final = "concat(_metadata.file_path, ', row ', _metadata.row_index + 1)"
 _CSV: Final[Mapping[str, Any]] = {
@@ -106,7 +110,7 @@ class Source(NamedTuple):
             raise InputError("unknown format", where=self.location, hint=f"use one of {known}, or name the format")
         return only
 
-    def read(self, spark: SparkSession, fields: Fields, noun: Noun) -> SourceFrame:
+    def read(self, spark: SparkSession, fields: Fields, noun: Noun, id: str | None) -> SourceFrame:
         """Read it lazily; of text, the header or the first lines are read at once. `check` must have been called."""
         if self.format == "table":
             return SourceFrame(spark.read.table(self.location.removeprefix(TABLE)), self._place)
@@ -122,7 +126,8 @@ class Source(NamedTuple):
                 frame = self._reader(spark).schema(schema).json(path)
                 return SourceFrame(frame, _FILE, TextLines("ndjson", fields=tuple(fields.items())))
             case "geojson":
-                lines = feature_lines(self._reader(spark).text(path, wholetext=True), self.location, noun)
+                texts = self._reader(spark).text(path, wholetext=True)
+                lines = feature_lines(texts, self.location, noun, id or "id")
                 frame = spark.read.schema(_json_schema(spark, lines, fields)).json(lines)
                 return SourceFrame(frame, self._place, TextLines("geojson", fields=tuple(fields.items())))
             case "parquet":
@@ -181,8 +186,10 @@ def _json_schema(spark: SparkSession, lines: DataFrame, fields: Fields) -> Struc
     """The columns of the first lines, with the types that fields must have; the fields alone if there is no line."""
     sample = {field.name.lower(): field for field in reversed(spark.read.json(lines.limit(_SAMPLE)).schema.fields)}
     sample.pop(CORRUPT, None)
+    if TERMS in fields:  # rows of JSON may leave them out
+        sample.setdefault(TERMS, StructField(TERMS, StringType()))
     schema: DataType = StructType([*reversed(sample.values())])
-    if not sample:
+    if not sample.keys() - {TERMS}:
         schema = StructType([StructField(name, StringType()) for name in fields])
     for name, kind in fields.items():
         if kind in _TYPES:

@@ -9,9 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from roamcast.match.index.polygons import Polygons
 from roamcast.match.port import Subscriptions
 from roamcast.space import SPACES, Floats
 from roamcast.spark.columns import (
+    GEOMETRY,
     ID,
     NUMBER,
     TERMS,
@@ -23,6 +25,7 @@ from roamcast.spark.columns import (
     to_numbers,
     to_terms,
 )
+from roamcast.spark.geometry import read_regions
 from roamcast.spark.lines import CORRUPT, TextLines
 from roamcast.spark.problems import PROBLEM, Problems, good_rows, problem_column, quote_value
 
@@ -48,26 +51,31 @@ _NO_BOX: Final = "pass box=, or box=None for subscriptions without a region"
 
 
 class SubscriptionColumnNames(NamedTuple):
-    """The columns that fields of subscriptions are read from; None: subscriptions do not have the field."""
+    """The columns that fields of subscriptions are read from; None: subscriptions do not have the field.
+
+    With a box and a geometry, the box is that of the geometry, or the region of a row that has no geometry.
+    """
 
     box: BoxNames | None = BOX
     terms: str | None = "terms"
     id: str | None = None
+    geometry: str | None = None
     lines: TextLines | None = None
 
     @property
     def consumed(self) -> tuple[str, ...]:
         """The columns that describe what a subscription matches."""
-        return (*(self.box or ()), *([self.terms] if self.terms else []))
+        return (*(self.box or ()), *filter(None, (self.terms, self.geometry)))
 
 
 class CheckedSubscriptions(NamedTuple):
-    """Subscriptions, and by row the columns `kept` for the result.
+    """Subscriptions, the polygons of those that are not boxes, and by row the columns `kept` for the result.
 
     `bad_rows` were left out: all columns, and the problem.
     """
 
     subscriptions: Subscriptions
+    polygons: Polygons | None
     kept: pa.Table
     bad_rows: pa.Table
 
@@ -84,6 +92,7 @@ class SubscriptionReader(NamedTuple):
     box: tuple[int, ...]
     terms: int | None
     id: int | None
+    geometry: int | None = None
     lines: TextLines | None = None
 
     def read(self, table: pa.Table) -> CheckedSubscriptions:
@@ -92,7 +101,7 @@ class SubscriptionReader(NamedTuple):
             self.lines.check(table, self.names, problems)
         if self.id is not None:
             check_ids(combine(table.column(self.id)), self.names[self.id], problems)
-        min_x, min_y, max_x, max_y = self._boxes(table, problems)
+        boxes, polygons = self._regions(table, problems)
         terms = no_terms(table.num_rows)
         if self.terms is not None:
             terms = to_terms(combine(table.column(self.terms)), problems)
@@ -100,26 +109,45 @@ class SubscriptionReader(NamedTuple):
             _check_repeats(combine(table.column(self.id)), self.names[self.id], problems)
         kept = table.select(range(len(self.fields))).rename_columns([field.name for field in self.fields])
         bad = sorted(problems)
-        bad_rows = (
-            table.take(pa.array(bad, pa.int64()))
-            .rename_columns(self.names)
-            .append_column(PROBLEM, problem_column(problems, bad))
-        )
+        bad_rows = table.take(pa.array(bad, pa.int64())).rename_columns(self.names)
+        bad_rows = bad_rows.append_column(PROBLEM, problem_column(problems, bad))
         if bad:
             good = good_rows(problems, table.num_rows)
-            min_x, min_y, max_x, max_y = (side[good] for side in (min_x, min_y, max_x, max_y))
-            terms, kept = (rows.filter(pa.array(good)) for rows in (terms, kept))
-        return CheckedSubscriptions(Subscriptions(min_x, min_y, max_x, max_y, terms), kept, bad_rows)
+            boxes, terms, kept = boxes[good], terms.filter(pa.array(good)), kept.filter(pa.array(good))
+            polygons = polygons and Polygons.from_lists(polygons.lists().filter(pa.array(good)))
+        min_x, min_y, max_x, max_y = boxes.T
+        return CheckedSubscriptions(Subscriptions(min_x, min_y, max_x, max_y, terms), polygons, kept, bad_rows)
 
-    def _boxes(self, table: pa.Table, problems: Problems) -> Sequence[Floats]:
+    def _regions(self, table: pa.Table, problems: Problems) -> tuple[Floats, Polygons | None]:
+        """The box of each row, and its polygon if that is not the box."""
+        if self.geometry is None:
+            return self._boxes(table, problems), None
+        name, column = self.names[self.geometry], combine(table.column(self.geometry))
+        regions = read_regions(column, SPACES[self.space], problems)
+        is_missing = column.is_null().to_numpy(zero_copy_only=False)
         if not self.box:
-            lowest = np.full(table.num_rows, -np.inf)
-            return lowest, lowest, -lowest, -lowest
+            for row in np.flatnonzero(is_missing).tolist():
+                problems.setdefault(row, f"{name} is missing")
+            return regions.box, regions.polygons
+        of_boxes: Problems = {}
+        boxes = self._boxes(table, of_boxes)
+        for row, problem in of_boxes.items():
+            if is_missing[row]:
+                problems.setdefault(row, problem)
+        differ = ~is_missing & ~np.isnan(boxes).all(axis=1) & (boxes != regions.box).any(axis=1)
+        for row in np.flatnonzero(differ).tolist():
+            if difference := _difference(boxes[row], regions.box[row]):
+                problems.setdefault(row, difference)
+        return np.where(is_missing[:, np.newaxis], boxes, regions.box), regions.polygons
+
+    def _boxes(self, table: pa.Table, problems: Problems) -> Floats:
+        if not self.box:
+            return np.tile([-np.inf, -np.inf, np.inf, np.inf], (table.num_rows, 1))
         sides = [to_numbers(combine(table.column(at)), self.names[at], problems) for at in self.box]
         reasons = SPACES[self.space].bad_boxes(*sides)
         for row in np.flatnonzero(reasons):
             problems.setdefault(int(row), reasons[row])
-        return sides
+        return np.stack(sides, axis=1)
 
 
 def plan_subscriptions(
@@ -135,11 +163,24 @@ def plan_subscriptions(
         columns = [names.id] if names.id else [name for name in frame.columns if name.lower() not in consumed]
     sent = SentColumns(frame, _SIDE, columns)
     box = tuple(sent.position(name, NUMBER, hint=_NO_BOX) for name in names.box or ())
+    geometry = None if names.geometry is None else sent.position(names.geometry, GEOMETRY, hint="pass geometry=")
     terms = None if names.terms is None else sent.position(names.terms, TERMS, hint=_NO_TERMS)
     if names.lines is not None:
         sent.position(CORRUPT, TEXT, hint="")
     id = None if names.id is None else sent.position(names.id, ID, hint="pass id=")
-    return sent.select(), SubscriptionReader(space, sent.fields, sent.names, box, terms, id, names.lines)
+    return sent.select(), SubscriptionReader(space, sent.fields, sent.names, box, terms, id, geometry, names.lines)
+
+
+def _difference(box: Floats, of_geometry: Floats) -> str | None:
+    """What is wrong with a bbox that is not that of its geometry. It says how the geometry is meant.
+
+    One that is split at the antimeridian may have the bbox of all longitudes.
+    """
+    west, south, east, north = of_geometry
+    if west > east and tuple(box) == (-180, south, 180, north):
+        return None
+    instead = "split the geometry at the antimeridian" if box[0] > box[2] else "omit it"
+    return f"the bbox differs from the geometry; {instead}, or give the bbox alone"
 
 
 def _check_repeats(ids: pa.Array, name: str, problems: Problems) -> None:

@@ -23,7 +23,7 @@ from worlds import run as run_query
 from roamcast.deliver.outbox import Outbox, PipelineStatus
 from roamcast.journal.bodies import BindingBody, SubscriptionBody
 from roamcast.journal.records import BINDING, SUBSCRIPTION, Record
-from roamcast.pipeline.letters import addressing, by_receiver, context
+from roamcast.pipeline.letters import by_receiver, by_source, context
 from roamcast.pipeline.letters.by_source import address_events
 from roamcast.pipeline.letters.context import LetterContext, LetterReport
 from roamcast.pipeline.letters.job import warm_up_by_job
@@ -96,7 +96,7 @@ def test_letters_do_not_depend_on_shards_and_portions(
             divided.settings = BatchSettings(shards=number)
             divided.restart()
             with pytest.MonkeyPatch.context() as patch:
-                for module in (addressing, by_receiver):
+                for module in (by_source, by_receiver):
                     patch.setattr(module, "LARGEST_PORTION", portion)
                     patch.setattr(module, "LARGEST_TEXT", text)
                 found = divided.run(rows)
@@ -167,7 +167,7 @@ def sorted_report(report: LetterReport) -> LetterReport:
 
 def test_an_event_with_very_many_receivers_is_divided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Into portions of different receivers. None of them gets it twice."""
-    for module in (addressing, by_receiver):
+    for module in (by_source, by_receiver):
         monkeypatch.setattr(module, "LARGEST_PORTION", 100)
     sizes: list[int] = []
     number_letters = by_receiver.number_letters
@@ -189,7 +189,7 @@ def test_a_receiver_with_very_many_subscriptions_gets_its_letters_in_portions(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the order of the ids of subscriptions, as if they were made together."""
-    for module in (addressing, by_receiver):
+    for module in (by_source, by_receiver):
         monkeypatch.setattr(module, "LARGEST_PORTION", 100)
     sizes: list[int] = []
     order_letters = by_receiver.order_letters

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from roamcast.pipeline.letters.addressing import LARGEST_PORTION, LARGEST_TEXT
+from roamcast.pipeline.letters.by_source import LARGEST_PORTION, LARGEST_TEXT
 from roamcast.pipeline.letters.context import LetterContext, LetterReport, ShardTables
 from roamcast.pipeline.letters.numbers import journal_ranks, number_letters, order_letters
 from roamcast.pipeline.letters.pending import join_links, letters_of_bindings, letters_of_matches

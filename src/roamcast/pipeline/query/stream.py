@@ -36,7 +36,7 @@ from roamcast.pipeline.query.source import JournalSource
 from roamcast.pipeline.state.control import DeadLetter, OffsetRanges, read_control_records, read_offset_ranges
 from roamcast.pipeline.state.manifests import StateFolder
 from roamcast.pipeline.state.state_server import StateFetcher
-from roamcast.pipeline.tasks.match_job import count_matches, match_here, split_ranges
+from roamcast.pipeline.tasks.match_job import OffsetRange, TooManyMatchesError, match_here, split_ranges
 
 __all__ = ["PipelineLimits", "PipelineQuery", "StepTimer", "batch_metrics"]
 
@@ -201,19 +201,30 @@ class PipelineQuery:
         """Match the events of a batch and write its letters; what was reported, and whether a Spark job did it."""
         split = split_ranges(self._journal, ranges) if events else []
         if self._is_small(context, events):
-            records = (batch for offsets in split for batch in self._journal.read(*offsets))
-            matched = match_here(records, context.match)
-            timer.step("match")
-            if count_matches(matched) <= self._limits.driver_letters:
-                files = LetterFiles(self._outbox.folder, self._pipeline.id, context.match.batch)
-                reports = make_letters_here(matched, context, files.write, files.close)
-                timer.step("letters")
+            reports = self._make_letters_here(context, split, timer)
+            if reports is not None:
                 return reports, False
         journal = self._journal if self._fetcher is None else self._fetcher.journal()
         context = context._replace(match=context.match._replace(fetcher=self._fetcher))
         reports = make_letters_by_job(self._spark, journal, split, context, self._outbox.folder)
         timer.step("job")
         return reports, True
+
+    def _make_letters_here(
+        self, context: LetterContext, split: Sequence[OffsetRange], timer: StepTimer
+    ) -> list[LetterReport] | None:
+        """Do both in the driver, unless it finds too many matches."""
+        records = (batch for offsets in split for batch in self._journal.read(*offsets))
+        try:
+            matched = match_here(records, context.match, self._limits.driver_letters)
+        except TooManyMatchesError:
+            return None
+        finally:
+            timer.step("match")
+        files = LetterFiles(self._outbox.folder, self._pipeline.id, context.match.batch)
+        reports = make_letters_here(matched, context, files.write, files.close)
+        timer.step("letters")
+        return reports
 
     def _is_small(self, context: LetterContext, events: int) -> bool:
         """Whether the driver should match a batch: not if it would probably have too many letters, as the last one."""

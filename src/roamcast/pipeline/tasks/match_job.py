@@ -5,6 +5,7 @@ If the index is partitioned, events are routed to the workers that may hold a ma
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
@@ -41,8 +42,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 __all__ = [
-    "OffsetRange", "count_matches", "gather_matches", "match_events", "match_here", "match_rows", "match_shards",
-    "read_ranges", "route_events", "split_ranges",
+    "OffsetRange", "TooManyMatchesError", "count_matches", "gather_matches", "match_events", "match_here", "match_rows",
+    "match_shards", "read_ranges", "route_events", "split_ranges",
 ]  # fmt: skip
 
 Batches: TypeAlias = Iterator[pa.RecordBatch]
@@ -50,6 +51,9 @@ Batches: TypeAlias = Iterator[pa.RecordBatch]
 # A task costs more than reading this many records or segments, so smaller batches are not split.
 _RECORDS_PER_TASK: Final = 25_000
 _SEGMENTS_PER_TASK: Final = 500
+
+# What the driver matches at a time, to find out early that a batch has too many matches for it.
+_ROWS_HERE: Final = 1_000
 
 _MATCHED_KINDS: Final = pa.array([EVENT, FORWARDED])
 _ABSENT: Final = ("kind", "seq", "time", "complete", "bindings")
@@ -117,17 +121,36 @@ def match_events(rows: DataFrame, context: MatchContext) -> pa.Table:
     return matched if context.sharded is None else gather_matches(matched, context.open_subscriptions())
 
 
-def match_here(records: Iterable[pa.RecordBatch], context: MatchContext) -> pa.Table:
-    """Match the events of a batch in this process: the rows of `match_events`, from the same functions."""
+class TooManyMatchesError(Exception):
+    """A batch has more matches than the driver may hold."""
+
+
+def match_here(records: Iterable[pa.RecordBatch], context: MatchContext, most: int = sys.maxsize) -> pa.Table:
+    """Match the events of a batch in this process: the rows of `match_events`, from the same functions.
+
+    Raises TooManyMatchesError as soon as there are more than `most` matches.
+    """
+    portions = (batch.slice(row, _ROWS_HERE) for batch in records for row in range(0, batch.num_rows, _ROWS_HERE))
     if context.sharded is None:
-        return pa.Table.from_batches(match_records(context)(iter(records)), MATCHED_SCHEMA)
-    batches = list(records)
-    events = match_records(context.for_bindings())(iter(batches))
-    matches = match_shards(context)(route_events(context)(iter(batches)))
-    return gather_matches(pa.Table.from_batches([*events, *matches], MATCHED_SCHEMA), context.open_subscriptions())
+        return _gather(match_records(context)(portions), most)
+    batches = list(portions)
+    events = _gather(match_records(context.for_bindings())(iter(batches)), most)
+    matches = _gather(match_shards(context)(route_events(context)(iter(batches))), most - count_matches(events))
+    return gather_matches(pa.concat_tables([events, matches]), context.open_subscriptions())
 
 
-def count_matches(matched: pa.Table) -> int:
+def _gather(batches: Batches, most: int) -> pa.Table:
+    """All rows of MATCHED_SCHEMA, unless they have more than `most` matches."""
+    rows = []
+    for batch in batches:
+        rows.append(batch)
+        most -= count_matches(batch)
+        if most < 0:
+            raise TooManyMatchesError
+    return pa.Table.from_batches(rows, MATCHED_SCHEMA)
+
+
+def count_matches(matched: pa.Table | pa.RecordBatch) -> int:
     """The number of matches of both plans in rows of MATCHED_SCHEMA."""
     columns = (matched["subscriptions"], matched["bindings"])
     return sum(pc.sum(pc.list_value_length(column)).as_py() or 0 for column in columns)

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roamcast.journal.bodies import LINK
-from roamcast.pipeline.letters import addressing
-from roamcast.pipeline.letters.addressing import address_matches
+from roamcast.pipeline.letters import by_source
+from roamcast.pipeline.letters.by_source import address_matches
 from roamcast.pipeline.letters.context import LetterContext, ShardTables
 from roamcast.pipeline.schemas import BINDINGS, MATCHED_SCHEMA, SUBSCRIPTIONS
 from roamcast.pipeline.state.hashing import shards_of
@@ -64,8 +64,8 @@ def test_matches_are_divided_if_they_are_too_many(
         for _ in sizes
     ]
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(addressing, "LARGEST_PORTION", 8)
-        patch.setattr(addressing, "LARGEST_TEXT", 1_000)
+        patch.setattr(by_source, "LARGEST_PORTION", 8)
+        patch.setattr(by_source, "LARGEST_TEXT", 1_000)
         texts = [None if size is None else "x" * size for size in sizes]
         matched = [
             {"event": text, "subscriptions": one, "bindings": two}
