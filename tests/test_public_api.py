@@ -12,7 +12,7 @@ import pytest
 from mypy import api as mypy
 
 import roamcast
-from roamcast import lacl
+from roamcast import lacl, spark
 
 SNAPSHOT = Path(__file__).parent / "public_api.txt"
 ROOT = Path(__file__).parents[1]
@@ -21,7 +21,9 @@ PROGRAM = """
 import asyncio
 from collections.abc import Mapping
 
-from roamcast import AsyncClient, Client, Letter, NotFoundError, PublishReceipt, RoamcastError, Subscription, lacl
+from pyspark.sql import DataFrame
+from roamcast import AsyncClient, Client, Letter, NotFoundError, PublishReceipt, RoamcastError, Subscription
+from roamcast import lacl, spark
 
 
 def read(url: str) -> list[tuple[int, str, float]]:
@@ -59,13 +61,21 @@ def explain(text: str) -> Mapping[str, object]:
         print(base.code)
         return {}
     return lacl.explain(query)
+
+
+def matches(events: DataFrame, boxes: DataFrame) -> int:
+    with spark.compile(boxes, id="name", space="planar", on_bad_rows="skip") as compiled:
+        bad: int = compiled.bad_rows.num_rows
+        found: DataFrame = spark.match(events, compiled, x="lon", terms=None, columns=["id", *compiled.columns])
+        return bad + compiled.count + found.count()
 """
 
 WRONG = """
-from roamcast import Client, Letter
+from roamcast import Client, Letter, spark
 
 Client(5)
 number: str = Letter.offset
+spark.match("events", "subscriptions")
 Client().no_such_method()
 """
 
@@ -76,7 +86,7 @@ def describe(name: str, value: object) -> list[str]:
         return [f"{name}: module"]
     if not inspect.isclass(value):
         return [f"{name}{inspect.signature(value)}" if callable(value) else f"{name}: {type(value).__name__}"]
-    public = {kind for module in (roamcast, lacl) for kind in map(module.__getattribute__, module.__all__)}
+    public = {kind for module in (roamcast, lacl, spark) for kind in map(module.__getattribute__, module.__all__)}
     parts = [base for base in value.__mro__[1:] if base.__module__.startswith("roamcast") and base not in public]
     bases = [base.__name__ for base in value.__bases__ if base not in parts]
     lines = [f"class {name}({', '.join(bases or ['object'])})"]
@@ -100,7 +110,7 @@ def describe(name: str, value: object) -> list[str]:
 
 
 def surface() -> str:
-    modules = {"roamcast": roamcast, "roamcast.lacl": lacl}
+    modules = {"roamcast": roamcast, "roamcast.lacl": lacl, "roamcast.spark": spark}
     lines = []
     for title, module in modules.items():
         lines += [f"# {title}", ""]

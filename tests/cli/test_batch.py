@@ -47,7 +47,8 @@ def test_invalid_row_is_reported_in_one_line(
     code = run_command(arguments(events, SUBSCRIPTIONS, tmp_path / "out"), monkeypatch)
     out, err = capsys.readouterr()
     assert (code, out) == (2, "")
-    assert err.startswith(f"roamcast: {events}, line 4: x must be a number, not 'east'; 1 of 4 rows are bad")
+    assert err.startswith(f"roamcast: {events}: x must be a number, not 'east': event_id='e3', ")
+    assert "; 1 of 4 rows are bad (" in err
     assert err.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["events.csv"]
 
@@ -64,11 +65,33 @@ def test_invalid_rows_can_be_skipped(
     out, err = capsys.readouterr()
     assert code == 0
     assert out.startswith("3 events, 3 subscriptions, 4 matches, ")
-    assert err.splitlines() == [
-        f"{events}: 1 of 4 rows skipped",
-        f"  {events}, line 4: x must be a number, not 'east'",
-    ]
+    first, second = err.splitlines()
+    assert first == f"{events}: 1 of 4 rows skipped"
+    assert second.startswith(f"  {events}: x must be a number, not 'east': event_id='e3', ")
     assert pq.read_table(tmp_path / "out").num_rows == 4
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("command_spark")
+def test_columns_and_places_are_options(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Columns have any name; bad rows go to a folder; the result has a format."""
+    events, boxes = tmp_path / "events.csv", tmp_path / "boxes.ndjson"
+    events.write_text("id,lon,lat,tag\n1,0,0,a\n2,far,0,a\n")
+    boxes.write_text('{"name": "q", "w": 0, "s": 0, "e": 2, "n": 2}\n')
+    options = (
+        "--x", "lon", "--y", "lat", "--terms", "", "--id", "id", "--box", "w,s,e,n", "--subscription-id", "name",
+        "--subscription-terms", "", "--columns", "name,tag,id", "--format", "csv", "--bad-rows", str(tmp_path / "bad"),
+    )  # fmt: skip
+    assert run_command([*arguments(events, boxes, tmp_path / "out"), *options, "--json"], monkeypatch) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out) | {"seconds": 0} == {"events": 1, "subscriptions": 1, "matches": 1, "seconds": 0}
+    assert "x must be a number, not 'far'" in err or "lon must be a number, not 'far'" in err
+    assert [path.read_text() for path in (tmp_path / "out").glob("*.csv")] == ["q,a,1\n"]
+    assert [json.loads(path.read_text())["lon"] for path in (tmp_path / "bad" / "events").glob("*.json")] == ["far"]
+    assert run_command([*arguments(events, boxes, tmp_path / "out"), "--box", "w,s"], monkeypatch) == 2
+    assert capsys.readouterr().err == "roamcast: --box: 2 columns (name four: west, south, east, north)\n"
 
 
 def until(condition: Callable[[], object], process: subprocess.Popen[str]) -> None:
@@ -84,9 +107,11 @@ def test_interrupt_leaves_nothing_behind(tmp_path: Path) -> None:
     """Ctrl-C while results are being written: exit code 130, no result, no temporary files, no traceback."""
     box = {"min_x": -180, "min_y": -90, "max_x": 180, "max_y": 90}
     events, subscriptions = tmp_path / "e.ndjson", tmp_path / "q.ndjson"
-    rows = ({"event_id": str(n), "source": "s", "time": 0, "x": 0, "y": 0} for n in range(20_000))
+    rows = ({"event_id": str(n), "source": "s", "time": 0, "x": 0, "y": 0, "terms": []} for n in range(20_000))
     events.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    subscriptions.write_text("".join(json.dumps({"subscription_id": str(n), **box}) + "\n" for n in range(5_000)))
+    subscriptions.write_text(
+        "".join(json.dumps({"subscription_id": str(n), **box, "terms": []}) + "\n" for n in range(5_000))
+    )
     process = start(events, subscriptions, tmp_path / "out")
     until(lambda: list(tmp_path.glob(".out.*/pairs")), process)
     process.send_signal(signal.SIGINT)

@@ -8,10 +8,9 @@ from __future__ import annotations
 import csv
 import json
 import math
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -26,10 +25,9 @@ from shapes import blobs, is_inside, nested, points_near, unions
 
 from roamcast.lab.models.matcher import ReferenceMatcher
 from roamcast.match.port import Events, Subscriptions
-from roamcast.space import GEOGRAPHIC
-from roamcast.spark.batch import match_files
-from roamcast.spark.file_formats import plan_blocks, read_block
-from roamcast.spark.file_rows import EVENTS, SUBSCRIPTIONS, FileLayout
+from roamcast.spark.batch import MatchCounts, MatchRequest, match_files
+from roamcast.spark.sources import Source
+from roamcast.spark.targets import Target
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -74,26 +72,36 @@ def subscription_rows(subscriptions: Sequence[SubscriptionRow]) -> list[dict[str
     ]
 
 
-def write_ndjson(path: Path, rows: list[dict[str, Any]], layout: FileLayout) -> None:
+class Layout(NamedTuple):
+    """The id and the coordinates of rows."""
+
+    id: str
+    coordinates: tuple[str, ...]
+
+
+EVENTS, SUBSCRIPTIONS = Layout("event_id", ("x", "y")), Layout("subscription_id", SIDES)
+
+
+def write_ndjson(path: Path, rows: list[dict[str, Any]], layout: Layout) -> None:
     path.write_text("".join(json.dumps(row, ensure_ascii=int(row[layout.id]) % 2 == 0) + "\n" for row in rows), "utf-8")
 
 
-def write_csv(path: Path, rows: list[dict[str, Any]], layout: FileLayout) -> None:
+def write_csv(path: Path, rows: list[dict[str, Any]], layout: Layout) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, (*layout.required, "terms"))
+        writer = csv.DictWriter(file, (layout.id, *layout.coordinates, "terms"), extrasaction="ignore")
         writer.writeheader()
         writer.writerows({**row, "terms": ";".join(row["terms"] or ())} for row in rows)
 
 
-def write_parquet(path: Path, rows: list[dict[str, Any]], layout: FileLayout) -> None:
+def write_parquet(path: Path, rows: list[dict[str, Any]], layout: Layout) -> None:
     kinds = {"terms": pa.list_(pa.string())} | {name: pa.float64() for name in layout.coordinates}
-    names = (*layout.required, "terms")
+    names = (layout.id, *layout.coordinates, "terms")
     pq.write_table(
         pa.table({name: pa.array([row[name] for row in rows], kinds.get(name, pa.string())) for name in names}), path
     )
 
 
-def write_geojson(path: Path, rows: list[dict[str, Any]], layout: FileLayout) -> None:
+def write_geojson(path: Path, rows: list[dict[str, Any]], layout: Layout) -> None:
     """Points; polygons, or a bbox if the box crosses the antimeridian or has no area. Every other id is a feature's."""
     features = []
     for row in rows:
@@ -112,7 +120,7 @@ def write_geojson(path: Path, rows: list[dict[str, Any]], layout: FileLayout) ->
     path.write_text(json.dumps({"type": "FeatureCollection", "features": features}))
 
 
-WRITERS: dict[str, Callable[[Path, list[dict[str, Any]], FileLayout], None]] = {
+WRITERS: dict[str, Callable[[Path, list[dict[str, Any]], Layout], None]] = {
     "ndjson": write_ndjson,
     "csv": write_csv,
     "parquet": write_parquet,
@@ -152,35 +160,6 @@ def test_the_reference_equals_the_definition(
 ) -> None:
     """Every pair of the definition, no other, in order."""
     assert by_matcher(events, subscriptions, pairs_at_once=pairs_at_once) == by_definition(events, subscriptions)
-
-
-@pytest.mark.parametrize("form", WRITERS)
-@given(
-    events=st.lists(happened, max_size=8),
-    subscriptions=st.lists(wanted, max_size=8),
-    block_bytes=st.sampled_from([10, 300, 1 << 20]),
-)
-def test_files_are_read_as_they_were_written(
-    form: str, events: list[EventRow], subscriptions: list[SubscriptionRow], block_bytes: int
-) -> None:
-    """Points, boxes and terms, for every division into blocks."""
-    for layout, rows in (
-        (EVENTS, event_rows(representable(form, events))),
-        (SUBSCRIPTIONS, subscription_rows(representable(form, subscriptions))),
-    ):
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / f"rows.{form}"
-            WRITERS[form](path, rows, layout)
-            read: list[dict[str, Any]] = []
-            for block in plan_blocks(path, layout, block_bytes=block_bytes):
-                for _, columns, problems in read_block(block, layout, GEOGRAPHIC):
-                    assert problems.tolist() == [None] * len(problems)
-                    names = (layout.id, *layout.coordinates, "terms")
-                    read += pa.table({name: columns[name] for name in names}).to_pylist()
-        for row, back in zip(rows, read, strict=True):
-            assert {**back, "terms": back["terms"] or []} == {name: row[name] for name in back} | {
-                "terms": row["terms"] or []
-            }
 
 
 class RandomRows:
@@ -228,6 +207,10 @@ class RandomRows:
         return x1, min(y1, y2), x2, max(y1, y2), self._terms()
 
 
+def match_paths(spark: SparkSession, events: Path, subscriptions: Path, out: Path) -> MatchCounts:
+    return match_files(spark, MatchRequest(Source(str(events)), Source(str(subscriptions)), Target(str(out))))
+
+
 @pytest.mark.spark
 @pytest.mark.parametrize(("form", "seed"), list(zip(WRITERS, range(4), strict=True)))
 def test_matching_files_equals_the_definition(spark: SparkSession, form: str, seed: int, tmp_path: Path) -> None:
@@ -238,7 +221,7 @@ def test_matching_files_equals_the_definition(spark: SparkSession, form: str, se
     paths = tmp_path / f"events.{form}", tmp_path / f"subscriptions.{form}"
     WRITERS[form](paths[0], event_rows(events), EVENTS)
     WRITERS[form](paths[1], subscription_rows(subscriptions), SUBSCRIPTIONS)
-    counts = match_files(spark, *paths, tmp_path / "out")
+    counts = match_paths(spark, *paths, tmp_path / "out")
     table = pq.read_table(tmp_path / "out")
     pairs = sorted((int(row["event_id"]), int(row["subscription_id"])) for row in table.to_pylist())
     expected = by_definition(events, subscriptions)
@@ -258,7 +241,7 @@ def test_matching_polygons_equals_the_definition(spark: SparkSession, tmp_path: 
     write_geojson(tmp_path / "e.geojson", event_rows(events), EVENTS)
     features = [{"type": "Feature", "id": n, "geometry": mapping(shape)} for n, shape in enumerate(shapes)]
     (tmp_path / "q.geojson").write_text(json.dumps({"type": "FeatureCollection", "features": features}))
-    match_files(spark, tmp_path / "e.geojson", tmp_path / "q.geojson", tmp_path / "out")
+    match_paths(spark, tmp_path / "e.geojson", tmp_path / "q.geojson", tmp_path / "out")
     pairs = {(int(row["event_id"]), int(row["subscription_id"])) for row in pq.read_table(tmp_path / "out").to_pylist()}
     low_x, low_y, high_x, high_y = shapely.bounds(shapes).T
     near = (low_x <= x[:, None]) & (x[:, None] <= high_x) & (low_y <= y[:, None]) & (y[:, None] <= high_y)

@@ -36,16 +36,18 @@ def ewkb(text: str, srid: int) -> bytes:
 
 def regions(values: Sequence[Any] | pa.Array, space: Space = GEOGRAPHIC) -> tuple[Regions, list[str | None]]:
     column = values if isinstance(values, pa.Array) else pa.array(values)
-    problems = np.full(len(column), None, np.object_)
-    return read_regions(column, space, problems), problems.tolist()
+    problems: dict[int, str] = {}
+    return read_regions(column, space, problems), [problems.get(row) for row in range(len(column))]
 
 
 def points(values: Sequence[Any] | pa.Array, space: Space = GEOGRAPHIC) -> tuple[list[Any], list[str | None]]:
     column = values if isinstance(values, pa.Array) else pa.array(values)
-    problems = np.full(len(column), None, np.object_)
+    problems: dict[int, str] = {}
     x, y = read_points(column, space, problems)
     assert (np.isnan(x) == np.isnan(y)).all()
-    return [None if math.isnan(a) else (a, b) for a, b in zip(x, y, strict=True)], problems.tolist()
+    return [None if math.isnan(a) else (a, b) for a, b in zip(x, y, strict=True)], [
+        problems.get(row) for row in range(len(column))
+    ]
 
 
 def same(one: Polygons, other: Polygons) -> bool:
@@ -148,9 +150,9 @@ def test_what_is_no_geometry_is_refused(value: Any, problem: str) -> None:
 
 def test_known_problems_are_kept() -> None:
     """The first problem of a row is reported."""
-    problems = np.array([None, "terms has a null"], np.object_)
+    problems = {1: "terms has a null"}
     read_regions(pa.array(["POINT(1 2)", "POINT(1 2)"]), GEOGRAPHIC, problems)
-    assert problems.tolist() == ["the geometry must be a Polygon or MultiPolygon, not Point", "terms has a null"]
+    assert problems == {0: "the geometry must be a Polygon or MultiPolygon, not Point", 1: "terms has a null"}
 
 
 def test_planar_space_has_other_limits() -> None:

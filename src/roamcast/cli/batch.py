@@ -15,13 +15,13 @@ import typer
 
 from roamcast.cli.options import Json, OnError, SpaceName, require
 from roamcast.cli.output import Progress, counted, print_result
-from roamcast.errors import UnavailableError
+from roamcast.errors import InputError, UnavailableError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from roamcast.collect.simulation.replication import Replication
-    from roamcast.spark.files import BadRows
+    from roamcast.spark.batch import BadRows
 
 __all__ = ["Master", "OnSpark", "match", "replications", "spark_calls", "spark_session"]
 
@@ -29,44 +29,89 @@ Master = Annotated[str, typer.Option(help="Spark master.")]
 T = TypeVar("T")
 ReplicationResult: TypeAlias = Mapping[str, float | None]
 
-_FORMATS = "Parquet (file or folder), .ndjson, .csv or .geojson."
+_ANY = "Path, glob, URI or table:NAME"
+_EVENTS, _BOXES = "Events", "Subscriptions"
+_FORMAT = "Format of Spark's; default: that of the suffix."
 
 
 def match(
-    events: Annotated[
-        Path, typer.Option(help=f"event_id, source, time, x, y, terms, optionally seq, readings: {_FORMATS}")
-    ],
-    subscriptions: Annotated[
-        Path, typer.Option(help=f"subscription_id, min_x, min_y, max_x, max_y, terms: {_FORMATS}")
-    ],
-    out: Annotated[Path, typer.Option(help="New folder for the pairs (event_id, subscription_id), as Parquet.")],
+    events: Annotated[str, typer.Option(help=f"{_ANY}: .parquet (file or folder), .orc, .ndjson, .csv, .geojson.")],
+    subscriptions: Annotated[str, typer.Option(help="As --events.")],
+    out: Annotated[str, typer.Option(help="New folder, URI or table:NAME for the matches.")],
+    x: Annotated[str, typer.Option(help="Column of the longitude, or x.", rich_help_panel=_EVENTS)] = "x",
+    y: Annotated[str, typer.Option(help="Column of the latitude, or y.", rich_help_panel=_EVENTS)] = "y",
+    terms: Annotated[str, typer.Option(help="Column of the terms; '': none.", rich_help_panel=_EVENTS)] = "terms",
+    id: Annotated[str, typer.Option(help="Column of the id; '': none.", rich_help_panel=_EVENTS)] = "event_id",
+    geometry: Annotated[
+        str | None, typer.Option(help="Column of Points, instead of --x and --y.", rich_help_panel=_EVENTS)
+    ] = None,
+    events_format: Annotated[str | None, typer.Option(help=_FORMAT, rich_help_panel=_EVENTS)] = None,
+    box: Annotated[
+        str, typer.Option(help="Columns of west, south, east, north; '': none.", rich_help_panel=_BOXES)
+    ] = "min_x,min_y,max_x,max_y",
+    subscription_geometry: Annotated[
+        str | None, typer.Option(help="Column of Polygons, instead of --box.", rich_help_panel=_BOXES)
+    ] = None,
+    subscription_terms: Annotated[
+        str, typer.Option(help="Column of the terms; '': none.", rich_help_panel=_BOXES)
+    ] = "terms",
+    subscription_id: Annotated[
+        str, typer.Option(help="Column of the id; '': none.", rich_help_panel=_BOXES)
+    ] = "subscription_id",
+    subscriptions_format: Annotated[str | None, typer.Option(help=_FORMAT, rich_help_panel=_BOXES)] = None,
+    columns: Annotated[
+        str | None, typer.Option(help="Columns of the result, from both sides: a,b,…", show_default="both ids")
+    ] = None,
+    format: Annotated[str, typer.Option(help="Format of the result: one of Spark's.")] = "parquet",
     on_error: Annotated[
         OnError, typer.Option(help="Invalid rows: 'fail' reports the first and writes nothing; 'skip' ignores them.")
     ] = OnError.fail,
+    bad_rows: Annotated[
+        str | None, typer.Option(help="New folder or URI for invalid rows, which do not fail then, as JSON.")
+    ] = None,
     space: Annotated[
         SpaceName, typer.Option(help="'geographic': degrees, x is the longitude; 'planar': metres.")
     ] = SpaceName.geographic,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier result in --out.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace earlier results.")] = False,
     master: Master = "local[2]",
     as_json: Json = False,
 ) -> None:
-    """Match a file of events with a file of subscriptions, on Spark.
+    """Match events with subscriptions, on Spark: files, folders, object stores or tables.
 
     An event matches a subscription if its point is inside the box or polygon, borders included, and it has all the
     terms.
 
-    In CSV, terms are separated by ';'. Boxes are west, south, east, north as in GeoJSON: a geographic box with
-    min_x > max_x crosses the antimeridian. In GeoJSON, a subscription is a Polygon or a MultiPolygon, or a bbox without
-    a geometry.
+    Terms are a list, or a text with ';' between terms. Boxes are west, south, east, north as in GeoJSON: a geographic
+    box with west > east crosses the antimeridian. Geometries are WKB, WKT or GeoJSON: a Point of an event, a Polygon or
+    MultiPolygon of a subscription. In GeoJSON files, a subscription may also have a bbox without a geometry.
 
     Example: roamcast match --events events.csv --subscriptions subscriptions.ndjson --out pairs
     """
     require("pipeline")
-    from roamcast.space import SPACES
-    from roamcast.spark.batch import check_request, match_files
+    from roamcast.spark.batch import MatchRequest, check_request, match_files
+    from roamcast.spark.events import EventColumnNames
+    from roamcast.spark.sources import Source
+    from roamcast.spark.subscriptions import SubscriptionColumnNames
+    from roamcast.spark.targets import Target
 
     started = time.monotonic()
-    check_request(events, subscriptions, out, overwrite=overwrite)
+    subscription_columns = SubscriptionColumnNames(
+        None if subscription_geometry else _box(box), subscription_terms or None, subscription_id or None,
+        subscription_geometry,
+    )  # fmt: skip
+    request = check_request(
+        MatchRequest(
+            Source(events, events_format),
+            Source(subscriptions, subscriptions_format),
+            Target(out, format, overwrite),
+            EventColumnNames(x, y, terms or None, id or None, geometry),
+            subscription_columns,
+            tuple(_names(columns)) if columns else None,
+            space.value,
+            on_error.value,
+            Target(bad_rows, "json", overwrite, "--bad-rows") if bad_rows else None,
+        )
+    )
     # Spark works in another thread, so that this one receives Ctrl-C. That stops Spark, the work fails and removes its
     # temporary files, and the command ends.
     with (
@@ -75,10 +120,7 @@ def match(
         spark_session("roamcast match", master) as spark,
     ):
         progress.measure = lambda: _task_counts(spark)
-        work = worker.submit(
-            match_files, spark, events, subscriptions, out, space=SPACES[space], on_error=on_error.value,
-            overwrite=overwrite, step=progress.say,
-        )  # fmt: skip
+        work = worker.submit(match_files, spark, request, step=progress.say)
         try:
             counts = work.result()
         finally:
@@ -92,7 +134,21 @@ def match(
     print_result({**figures, "seconds": round(seconds, 1)}, text, as_json=as_json)
 
 
-def _report_bad_rows(path: Path, good: int, bad: BadRows) -> None:
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _box(text: str) -> tuple[str, str, str, str] | None:
+    match _names(text):
+        case []:
+            return None
+        case [west, south, east, north]:
+            return west, south, east, north
+        case names:
+            raise InputError(f"{len(names)} columns", where="--box", hint="name four: west, south, east, north")
+
+
+def _report_bad_rows(path: str, good: int, bad: BadRows) -> None:
     if not bad.count:
         return
     typer.echo(f"{path}: {bad.count:,} of {good + bad.count:,} rows skipped", err=True)

@@ -1,1 +1,6 @@
-"""Matching on Spark: files of events and subscriptions as data frames. Not stable yet: it may change at any time."""
+"""Matching of data frames, the public API for Spark: see docs/spark.md."""
+
+from roamcast.spark.compiled import CompiledSubscriptions, compile
+from roamcast.spark.matching import match
+
+__all__ = ["CompiledSubscriptions", "compile", "match"]

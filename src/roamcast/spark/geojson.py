@@ -1,54 +1,69 @@
-"""GeoJSON features as rows of event and subscription files."""
+"""GeoJSON features as lines of JSON, which Spark reads as rows of events and subscriptions."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import orjson
 import pyarrow as pa
 
 from roamcast.errors import InputError
-from roamcast.space import Reasons, Space
-from roamcast.spark.file_rows import POLYGON, Columns, FileLayout, add_problem, from_values, parse_or_note, quote_value
-from roamcast.spark.geometry import read_regions
+from roamcast.spark.events import EventColumnNames
+from roamcast.spark.problems import quote_value
+from roamcast.spark.subscriptions import BOX
 
-__all__ = ["from_features", "read_features"]
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
-_ALL_LONGITUDES: Final = (-180.0, 180.0)
+__all__ = ["GEOMETRY", "Noun", "feature_lines", "lines_of_features"]
+
+Noun: TypeAlias = Literal["event", "subscription"]
+
+GEOMETRY: Final = "geometry"
+"""The column of a subscription's geometry, as GeoJSON. An event's coordinates are in `x` and `y`."""
+
+_LINES_OUT: Final = 10_000
 
 
-def read_features(path: Path, label: str) -> list[Any]:
-    """The features of a FeatureCollection, unchecked. Raises InputError if the file is not one."""
+def feature_lines(texts: DataFrame, where: str, noun: Noun, id: str) -> DataFrame:
+    """Features of FeatureCollections, each a text, as lines of JSON: see `lines_of_features`."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for text in batch.column(0):
+                lines = lines_of_features(text.as_py(), where, noun, id)
+                for first in range(0, len(lines), _LINES_OUT):
+                    yield pa.RecordBatch.from_pydict({"value": lines[first : first + _LINES_OUT]})
+
+    return texts.mapInArrow(run, "value string")
+
+
+def lines_of_features(text: str, where: str, noun: Noun, id: str) -> list[str]:
+    """Each feature of a FeatureCollection as a line of JSON: an object with the properties and coordinates.
+
+    The property `id` is the id of the feature, unless it has one itself. A feature that is not an event or a
+    subscription becomes an array with the problem. Raises InputError if the text is not a FeatureCollection.
+    """
     try:
-        document = orjson.loads(path.read_bytes())
+        document = orjson.loads(text.removeprefix("\ufeff"))
     except orjson.JSONDecodeError as error:
-        raise InputError(f"not JSON: {error}", where=label, hint="a GeoJSON file is one JSON document") from error
+        raise InputError(f"not JSON: {error}", where=where, hint="a GeoJSON file is one JSON document") from error
     features = document.get("features") if isinstance(document, dict) else None
     if not isinstance(features, list) or document.get("type") != "FeatureCollection":
-        raise InputError("not a FeatureCollection", where=label, hint="put the features into a FeatureCollection")
-    return features
+        raise InputError("not a FeatureCollection", where=where, hint="put the features into a FeatureCollection")
+    return [_line(feature, number, noun, id) for number, feature in enumerate(features, start=1)]
 
 
-def from_features(features: Sequence[Any], layout: FileLayout, space: Space, problems: Reasons) -> Columns:
-    """Build columns from features: properties are fields, geometries are points, or boxes and polygons."""
-    if not layout.has_polygons:
-        rows = [parse_or_note(lambda raw: _event(raw, layout), each, at, problems) for at, each in enumerate(features)]
-        return from_values(rows, layout, problems)
-    rows = [parse_or_note(lambda raw: _area(raw, layout), each, at, problems) for at, each in enumerate(features)]
-    geometries = [row.pop("geometry", None) for row in rows]
-    texts = pa.array([None if each is None else orjson.dumps(each).decode() for each in geometries], pa.string())
-    regions = read_regions(texts, space, problems)
-    for at, box in enumerate(regions.box.tolist()):
-        if geometries[at] is not None:
-            _check_bbox(features[at], box, at, problems)
-            rows[at].update(zip(layout.coordinates, box, strict=True))
-    return from_values(rows, layout, problems) | {POLYGON: regions.polygons.lists()}
+def _line(feature: Any, number: int, noun: Noun, id: str) -> str:
+    try:
+        return orjson.dumps(_CONVERTERS[noun](feature, id)).decode()
+    except ValueError as error:
+        return orjson.dumps([f"feature {number}: {error}"]).decode()
 
 
-def _event(feature: Any, layout: FileLayout) -> dict[str, Any]:
-    fields = _properties(feature, layout)
+def _event(feature: Any, id: str) -> dict[str, Any]:
+    fields = _properties(feature, id, _POINT)
     geometry = feature.get("geometry")
     kind = geometry.get("type") if isinstance(geometry, dict) else "none"
     if kind != "Point":
@@ -56,30 +71,38 @@ def _event(feature: Any, layout: FileLayout) -> dict[str, Any]:
     coordinates = geometry.get("coordinates")
     if not isinstance(coordinates, list) or len(coordinates) < 2:
         raise ValueError("the Point has no coordinates")
-    return fields | dict(zip(layout.coordinates, coordinates[:2], strict=True))
+    return fields | dict(zip(_POINT, coordinates[:2], strict=True))
 
 
-def _area(feature: Any, layout: FileLayout) -> dict[str, Any]:
-    """The fields, and the sides of the bbox or the `geometry`."""
-    fields = _properties(feature, layout)
+_POINT: Final = (EventColumnNames().x, EventColumnNames().y)
+
+
+def _subscription(feature: Any, id: str) -> dict[str, Any]:
+    """The fields, the sides of the bbox, and the geometry as a text; None for either of the two if there is none."""
+    fields = _properties(feature, id, BOX)
     sides, geometry = _bbox(feature), feature.get("geometry")
-    if isinstance(geometry, dict):
-        return fields | {"geometry": geometry}
-    if geometry is not None:
+    if geometry is not None and not isinstance(geometry, dict):
         raise ValueError("the geometry must be an object")
-    if sides is None:
+    if geometry is None and sides is None:
         raise ValueError("the feature has neither a geometry nor a bbox")
-    return fields | dict(zip(layout.coordinates, sides, strict=True))
+    text = None if geometry is None else orjson.dumps(geometry).decode()
+    return fields | dict(zip(BOX, sides or [None] * 4, strict=True)) | {GEOMETRY: text}
 
 
-def _properties(feature: Any, layout: FileLayout) -> dict[str, Any]:
+_CONVERTERS: Final[Mapping[Noun, Callable[[Any, str], dict[str, Any]]]] = {
+    "event": _event, "subscription": _subscription,
+}  # fmt: skip
+"""Each returns the fields of a feature, or raises ValueError with the problem."""
+
+
+def _properties(feature: Any, id: str, coordinates: Sequence[str]) -> dict[str, Any]:
     """The properties, with the id of the feature if they have none."""
     if not isinstance(feature, dict) or feature.get("type") != "Feature":
         raise ValueError("not a Feature")
     properties = feature.get("properties") or {}
     if not isinstance(properties, dict):
         raise ValueError("properties must be an object")
-    for name in (*layout.coordinates, "geometry"):
+    for name in (*coordinates, GEOMETRY):
         if name in properties:
             raise ValueError(f"unknown property {name!r}: coordinates belong in the geometry")
     number = feature.get("id")
@@ -87,10 +110,10 @@ def _properties(feature: Any, layout: FileLayout) -> dict[str, Any]:
         return {**properties}
     if type(number) not in (str, int):
         raise ValueError(f"the id of the feature must be a text or an integer, not {quote_value(number)}")
-    own = properties.get(layout.id)
+    own = properties.get(id)
     if own is not None and str(own) != str(number):
-        raise ValueError(f"{layout.id} is {quote_value(own)}, but the id of the feature is {quote_value(number)}")
-    return {**properties, layout.id: str(number) if own is None else own}
+        raise ValueError(f"{id} is {quote_value(own)}, but the id of the feature is {quote_value(number)}")
+    return {**properties, id: str(number) if own is None else own}
 
 
 def _bbox(feature: dict[str, Any]) -> Sequence[Any] | None:
@@ -102,15 +125,3 @@ def _bbox(feature: dict[str, Any]) -> Sequence[Any] | None:
     if half not in (2, 3) or len(bbox) % 2 or not {type(number) for number in bbox} <= {int, float}:
         raise ValueError("bbox must be [west, south, east, north], four numbers")
     return bbox[0], bbox[1], bbox[half], bbox[half + 1]
-
-
-def _check_bbox(feature: Any, box: Sequence[float], row: int, problems: Reasons) -> None:
-    """A bbox says how the geometry is meant: one that crosses the antimeridian is of a geometry that is split there."""
-    sides = _bbox(feature)
-    if sides is None or tuple(sides) == tuple(box):
-        return
-    west, south, east, north = box
-    if west > east and tuple(sides) == (_ALL_LONGITUDES[0], south, _ALL_LONGITUDES[1], north):
-        return
-    instead = "split the geometry at the antimeridian" if sides[0] > sides[2] else "omit it"
-    add_problem(problems, row, f"the bbox differs from the geometry; {instead}, or give the bbox alone")

@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 import shapely
 
 from roamcast.match.index.polygons import Polygons
-from roamcast.space import Floats, Reasons, Space
-from roamcast.spark.file_rows import add_problem, quote_value
+from roamcast.space import Floats, Space
+from roamcast.spark.problems import Problems, quote_value
 
 __all__ = ["Regions", "read_points", "read_regions"]
 
@@ -52,7 +52,7 @@ class Regions(NamedTuple):
     polygons: Polygons
 
 
-def read_regions(column: pa.Array, space: Space, problems: Reasons) -> Regions:
+def read_regions(column: pa.Array, space: Space, problems: Problems) -> Regions:
     """Read Polygons and MultiPolygons, and record what is wrong with a row, unless its problem is known already.
 
     Those that are not valid are refused, with the position of the fault. Those beyond the antimeridian are, too: as in
@@ -73,7 +73,7 @@ def read_regions(column: pa.Array, space: Space, problems: Reasons) -> Regions:
     return Regions(boxes, polygons)
 
 
-def read_points(column: pa.Array, space: Space, problems: Reasons) -> tuple[Floats, Floats]:
+def read_points(column: pa.Array, space: Space, problems: Problems) -> tuple[Floats, Floats]:
     """Read x and y of Points, and record what is wrong with a row. NaN without a point.
 
     Whether coordinates are in range is not checked.
@@ -99,7 +99,7 @@ def _plain_points(column: pa.Array) -> tuple[Floats, Floats] | None:
     return (x, y) if is_plain.all() else None
 
 
-def _parse(column: pa.Array, expected: Sequence[str], problems: Reasons) -> Shapes:
+def _parse(column: pa.Array, expected: Sequence[str], problems: Problems) -> Shapes:
     """Parse geometries of the expected kinds. The others are None."""
     column = column.storage if isinstance(column, pa.ExtensionArray) else column
     values = np.empty(len(column), np.object_)
@@ -127,17 +127,17 @@ def _encoding(value: Any) -> int:
 
 
 def _is_expected(
-    value: Any, row: int, kind_of: Callable[[Any], str], expected: Sequence[str], problems: Reasons
+    value: Any, row: int, kind_of: Callable[[Any], str], expected: Sequence[str], problems: Problems
 ) -> bool:
     """Whether to parse a value. Shapely must not see the others: it cannot read curves, and nested ones crash it."""
     try:
         kind = kind_of(value)
     except ValueError as error:
-        add_problem(problems, row, str(error))
+        problems.setdefault(row, str(error))
         return False
     if kind in expected:
         return True
-    add_problem(problems, row, f"the geometry must be a {' or '.join(expected)}, not {kind}")
+    problems.setdefault(row, f"the geometry must be a {' or '.join(expected)}, not {kind}")
     return False
 
 
@@ -186,20 +186,20 @@ def _parse_problem(name: str, parse: Callable[..., Any], value: Any) -> str:
     return _NOT_CLOSED if "closed linestring" in reason else f"not {name}: {reason}"
 
 
-def _refuse(shapes: Shapes, rows: Integers, texts: Sequence[str], problems: Reasons) -> None:
+def _refuse(shapes: Shapes, rows: Integers, texts: Sequence[str], problems: Problems) -> None:
     for row, text in zip(rows, texts, strict=True):
-        add_problem(problems, int(row), text)
+        problems.setdefault(int(row), text)
     shapes[rows] = None
 
 
-def _check_reference_system(shapes: Shapes, space: Space, problems: Reasons) -> None:
+def _check_reference_system(shapes: Shapes, space: Space, problems: Problems) -> None:
     systems = shapely.get_srid(shapes)
     other = np.flatnonzero((systems > 0) & (systems != _WGS84) & (space.name == "geographic"))
     texts = [f"SRID {system} is not {_WGS84}: convert to longitude and latitude" for system in systems[other]]
     _refuse(shapes, other, texts, problems)
 
 
-def _check_coordinates(shapes: Shapes, space: Space, problems: Reasons) -> None:
+def _check_coordinates(shapes: Shapes, space: Space, problems: Problems) -> None:
     """Refuse shapes with coordinates out of range. A NaN is not valid anyway."""
     west, south, east, north = shapely.bounds(shapes).T
     are_good = shapely.is_missing(shapes) | (space.valid_points(west, south) & space.valid_points(east, north))

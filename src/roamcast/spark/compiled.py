@@ -1,0 +1,148 @@
+"""Compiled subscriptions: an index for many calls of `match`, on whichever hosts tasks run."""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import tempfile
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Self, TypeAlias
+
+import pyarrow as pa
+
+from roamcast.durable import storage_errors
+from roamcast.errors import ConflictError, InputError
+from roamcast.space import SPACES
+from roamcast.spark.index_files import IndexFiles, write_index
+from roamcast.spark.problems import check_choice, describe_row
+from roamcast.spark.subscriptions import BOX, BoxNames, SubscriptionColumnNames, plan_subscriptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructField
+
+__all__ = ["CompiledSubscriptions", "SpaceName", "compile", "compile_frame", "fields_of", "files_of"]
+
+SpaceName: TypeAlias = Literal["geographic", "planar"]
+
+
+class CompiledSubscriptions:
+    """Subscriptions as an index that all tasks of a Spark application can use. Made by `compile`.
+
+    `count` is how many there are, `bad_rows` the rows that were left out: the columns that matches can have, and the
+    `problem` of each row. Frames of matches are lazy: `close` after they have been written or collected. What is not
+    closed is removed when the process ends.
+    """
+
+    space: SpaceName
+    count: int
+    bad_rows: pa.Table
+
+    def __init__(
+        self, files: IndexFiles, fields: tuple[StructField, ...], space: SpaceName, bad_rows: pa.Table
+    ) -> None:
+        self._files, self._fields, self._closed = files, fields, False
+        self.space, self.count, self.bad_rows = space, files.size, bad_rows
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that matches can have."""
+        return [field.name for field in self._fields]
+
+    def close(self) -> None:
+        """Remove the files of the index. On a cluster, Spark keeps those that it distributes until the process ends."""
+        self._closed = True
+        self._files.remove()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def fields_of(compiled: CompiledSubscriptions) -> tuple[StructField, ...]:
+    """The columns that matches can have, with their types."""
+    return compiled._fields
+
+
+def files_of(compiled: CompiledSubscriptions) -> IndexFiles:
+    """Raises ConflictError if it is closed."""
+    if compiled._closed:
+        raise ConflictError("the compiled subscriptions are closed", hint="compile them again")
+    return compiled._files
+
+
+def compile(
+    subscriptions: DataFrame,
+    *,
+    box: BoxNames | None = BOX,
+    geometry: str | None = None,
+    terms: str | None = "terms",
+    id: str | None = None,
+    columns: Sequence[str] | None = None,
+    space: SpaceName = "geographic",
+    on_bad_rows: Literal["fail", "skip"] = "fail",
+    folder: str | Path | None = None,
+) -> CompiledSubscriptions:
+    """Read subscriptions and build an index of them, for many calls of `match`.
+
+    A subscription matches an event if the point is in its region, borders included, and the event has all its terms.
+    `box` names the columns of west, south, east and north; a geographic box with west > east crosses the antimeridian.
+    `geometry` is a column of Polygons or MultiPolygons instead: WKB, WKT or GeoJSON. `terms` is an array of texts, or a
+    text with `;` between terms. None: subscriptions have no region, or no terms. Fields of nested columns are written
+    `place.west`.
+
+    An `id` is unique. `columns` are those that matches can have; without, the id, or if there is none all columns but
+    those of region and terms. A cluster gets the index from this process, or from a `folder` that all its hosts have.
+    Raises InputError for columns that are missing or have a wrong type, and for bad rows unless `on_bad_rows` is
+    "skip".
+    """
+    check_choice("space", space, tuple(SPACES))
+    check_choice("on_bad_rows", on_bad_rows, ("fail", "skip"))
+    names = SubscriptionColumnNames(None if geometry else box, terms, id, geometry)
+    compiled = compile_frame(subscriptions, names, columns, space, folder)
+    bad = compiled.bad_rows
+    if bad.num_rows and on_bad_rows == "fail":
+        compiled.close()
+        raise _first_problem(bad, compiled.count + bad.num_rows)
+    return compiled
+
+
+def compile_frame(
+    frame: DataFrame,
+    names: SubscriptionColumnNames,
+    columns: Sequence[str] | None,
+    space: SpaceName,
+    folder: str | Path | None = None,
+) -> CompiledSubscriptions:
+    """Like `compile`, without bad rows."""
+    selected, reader = plan_subscriptions(frame, names, columns, space)
+    checked = reader.read(selected.toArrow())
+    context = frame.sparkSession.sparkContext
+    files = write_index(_new_folder(folder), checked)
+    if folder is None and not str(context.master).startswith("local"):
+        files = files.distribute(context)
+    return CompiledSubscriptions(files, reader.fields, space, checked.bad_rows)
+
+
+def _first_problem(bad_rows: pa.Table, total: int) -> InputError:
+    *columns, problems = bad_rows.columns
+    content = describe_row(bad_rows.column_names[:-1], columns, 0)
+    count = f"{bad_rows.num_rows:,} of {total:,} rows are bad"
+    hint = "fix them, or pass on_bad_rows='skip'"
+    return InputError(f"{problems[0]}: {content}; {count}", where="subscriptions", hint=hint)
+
+
+def _new_folder(parent: str | Path | None) -> Path:
+    """A folder that is removed when the process ends."""
+    if parent is None:
+        folder = Path(tempfile.mkdtemp(prefix="roamcast-"))
+    else:
+        folder = Path(parent).absolute() / f"roamcast-{uuid.uuid4().hex}"
+        with storage_errors(folder):
+            folder.mkdir(parents=True)
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
