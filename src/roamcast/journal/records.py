@@ -271,7 +271,7 @@ def _combine(tables: Sequence[pa.Table]) -> Iterator[pa.RecordBatch]:
 
 
 def split_by_size(rows: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
-    """The rows in order, in parts of at most so many bytes, or of one row."""
+    """The rows in order, in parts of at most this size in bytes, or of one row."""
     if rows.nbytes <= most or rows.num_rows <= 1:
         yield rows
         return

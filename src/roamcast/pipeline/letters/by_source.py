@@ -213,7 +213,7 @@ def _source_rows(events: DedupedEvents, sources: KeyLookup) -> pa.Table:
 
 
 def _sample(matched: pa.Table, every: int, most: int) -> list[MatchSample]:
-    """The events at every so manieth offset that matched, each with at most so many of its matches."""
+    """A regular sample of the events that matched, each with a limited number of its matches."""
     if not every:
         return []
     chosen = matched.filter(pc.greater(pc.list_value_length(matched["subscriptions"]), 0))

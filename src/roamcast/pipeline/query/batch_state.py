@@ -249,7 +249,7 @@ def _left_before(batch: int, rows: pa.Table) -> Truths:
 
 
 def _sample_interval(policy: ShardPolicy | None, events: int) -> int:
-    """If a policy learns from matches, those of some events are reported: at every so manieth offset."""
+    """If a policy learns from matches, those of a regular sample of events are reported."""
     return max(1, events // _SAMPLED_EVENTS) if policy and policy.sampled_matches else 0
 
 
