@@ -11,9 +11,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from commands import run_command
+
+from roamcast.cli import batch
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "match"
 COMMAND = [sys.executable, "-c", "from roamcast.cli import main; main()"]
@@ -94,6 +97,26 @@ def test_columns_and_places_are_options(
     assert capsys.readouterr().err == "roamcast: --box: 2 columns (name four: west, south, east, north)\n"
 
 
+def test_local_parquet_files_need_no_java(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No Spark session is started for them."""
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr(batch, "spark_session", refuse)
+    files = tmp_path / "events.parquet", tmp_path / "boxes.parquet"
+    pq.write_table(
+        pa.table({"event_id": ["e", "f"], "x": [1.0, 3.0], "y": [1.0, 1.0], "terms": ["a;b", "a"]}), files[0]
+    )
+    box = {"min_x": [0.0], "min_y": [0.0], "max_x": [2.0], "max_y": [2.0]}
+    pq.write_table(pa.table({"subscription_id": ["q"], **box, "terms": [["a"]]}), files[1])
+    assert run_command(arguments(*files, tmp_path / "out"), monkeypatch) == 0
+    assert capsys.readouterr().out.startswith("2 events, 1 subscription, 1 match, ")
+    assert pq.read_table(tmp_path / "out").to_pylist() == [{"event_id": "e", "subscription_id": "q"}]
+
+
 def until(condition: Callable[[], object], process: subprocess.Popen[str]) -> None:
     end = time.monotonic() + 120
     while not condition():
@@ -103,18 +126,24 @@ def until(condition: Callable[[], object], process: subprocess.Popen[str]) -> No
 
 
 @pytest.mark.spark
-def test_interrupt_leaves_nothing_behind(tmp_path: Path) -> None:
-    """Ctrl-C while results are being written: exit code 130, no result, no temporary files, no traceback."""
+@pytest.mark.parametrize("suffix", ["ndjson", "parquet"])
+def test_interrupt_leaves_nothing_behind(tmp_path: Path, suffix: str) -> None:
+    """Ctrl-C while results are being written: exit code 130, no result, no temporary files, no traceback.
+
+    With Spark, and without it.
+    """
     box = {"min_x": -180, "min_y": -90, "max_x": 180, "max_y": 90}
-    events, subscriptions = tmp_path / "e.ndjson", tmp_path / "q.ndjson"
-    rows = ({"event_id": str(n), "source": "s", "time": 0, "x": 0, "y": 0, "terms": []} for n in range(20_000))
-    events.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    subscriptions.write_text(
-        "".join(json.dumps({"subscription_id": str(n), **box, "terms": []}) + "\n" for n in range(5_000))
-    )
-    process = start(events, subscriptions, tmp_path / "out")
+    paths = tmp_path / f"e.{suffix}", tmp_path / f"q.{suffix}"
+    events = [{"event_id": str(n), "source": "s", "time": 0, "x": 0, "y": 0, "terms": ["a"]} for n in range(20_000)]
+    subscriptions = [{"subscription_id": str(n), **box, "terms": ["a"]} for n in range(5_000)]
+    for path, rows in zip(paths, (events, subscriptions), strict=True):
+        if suffix == "parquet":
+            pq.write_table(pa.Table.from_pylist(rows), path)
+        else:
+            path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    process = start(*paths, tmp_path / "out")
     until(lambda: list(tmp_path.glob(".out.*/pairs")), process)
     process.send_signal(signal.SIGINT)
     assert process.communicate() == ("", "")
     assert process.returncode == 130
-    assert {path.name for path in tmp_path.iterdir()} == {"e.ndjson", "q.ndjson"}
+    assert {path.name for path in tmp_path.iterdir()} == {path.name for path in paths}

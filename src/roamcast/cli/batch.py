@@ -78,6 +78,8 @@ def match(
 ) -> None:
     """Match events with subscriptions, on Spark: files, folders, object stores or tables.
 
+    Local Parquet files are matched in this process, without Java, if the master is local.
+
     An event matches a subscription if its point is inside the box or polygon, borders included, and it has all the
     terms.
 
@@ -88,8 +90,9 @@ def match(
     Example: roamcast match --events events.csv --subscriptions subscriptions.ndjson --out pairs
     """
     require("pipeline")
-    from roamcast.spark.batch import MatchRequest, check_request, match_files
+    from roamcast.spark.batch import MatchRequest, check_request, match_files, match_local_files
     from roamcast.spark.events import EventColumnNames
+    from roamcast.spark.local import LocalSession, local_threads
     from roamcast.spark.sources import Source
     from roamcast.spark.subscriptions import SubscriptionColumnNames
     from roamcast.spark.targets import Target
@@ -112,19 +115,27 @@ def match(
             Target(bad_rows, "json", overwrite, "--bad-rows") if bad_rows else None,
         )
     )
-    # Spark works in another thread, so that this one receives Ctrl-C. That stops Spark, the work fails and removes its
-    # temporary files, and the command ends.
-    with (
-        Progress("starting Spark") as progress,
-        ThreadPoolExecutor(1) as worker,
-        spark_session("roamcast match", master) as spark,
-    ):
-        progress.measure = lambda: _task_counts(spark)
-        work = worker.submit(match_files, spark, request, step=progress.say)
-        try:
-            counts = work.result()
-        finally:
-            progress.measure = None
+    # The work is done in another thread, so that this one receives Ctrl-C. That stops Spark or the local session, the
+    # work fails and removes its temporary files, and the command ends.
+    counts = None
+    with Progress("reading subscriptions") as progress, ThreadPoolExecutor(1) as worker:
+        if threads := local_threads(master):
+            local = LocalSession(threads)
+            progress.measure = lambda: (local.done, local.total)
+            work = worker.submit(match_local_files, local, request, step=progress.say)
+            try:
+                counts = work.result()
+            finally:
+                local.stop()
+                progress.measure = None
+        if counts is None:
+            progress.say("starting Spark")
+            with spark_session("roamcast match", master) as spark:
+                progress.measure = lambda: _task_counts(spark)
+                try:
+                    counts = worker.submit(match_files, spark, request, step=progress.say).result()
+                finally:
+                    progress.measure = None
     _report_bad_rows(subscriptions, counts.subscriptions, counts.bad_subscriptions)
     _report_bad_rows(events, counts.events, counts.bad_events)
     seconds = time.monotonic() - started

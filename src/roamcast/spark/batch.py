@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, cast
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -14,6 +14,7 @@ from roamcast.spark.compiled import SpaceName, compile_frame
 from roamcast.spark.events import EventColumnNames, plan_events
 from roamcast.spark.geojson import GEOMETRY
 from roamcast.spark.lines import CORRUPT, FieldKind
+from roamcast.spark.local import LocalSession, NeedsSparkError
 from roamcast.spark.matching import find_bad_events, kept_columns, match_frame
 from roamcast.spark.problems import PROBLEM, BadRowError, describe_values
 from roamcast.spark.sources import NUMBER, PLACE, Fields, Source, SourceFrame, show_place
@@ -25,7 +26,7 @@ from roamcast.spark.targets import Target
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["BadRows", "MatchCounts", "MatchRequest", "OnError", "check_request", "match_files"]
+__all__ = ["BadRows", "MatchCounts", "MatchRequest", "OnError", "check_request", "match_files", "match_local_files"]
 
 OnError: TypeAlias = Literal["fail", "skip"]
 
@@ -136,7 +137,8 @@ def match_files(
                 request.refuse(bad_subscriptions, compiled.count + bad_subscriptions.count)
             step("matching")
             tally = new_tally(spark)
-            matches = match_frame(events.frame, compiled, event_names, request.columns, request.on_bad_rows, tally)
+            on_bad_rows = "fail" if isinstance(spark, LocalSession) else request.on_bad_rows
+            matches = match_frame(events.frame, compiled, event_names, request.columns, on_bad_rows, tally)
             try:
                 request.out.write(matches)
             except (PySparkException, Py4JJavaError) as error:
@@ -148,6 +150,26 @@ def match_files(
                 bad_events, _ = _bad_events(spark, request, events, event_names)
             counts = tally.value
     return MatchCounts(counts.events - counts.bad, compiled.count, counts.matches, bad_events, bad_subscriptions)
+
+
+def match_local_files(
+    session: LocalSession, request: MatchRequest, *, step: Callable[[str], None] = lambda _: None
+) -> MatchCounts | None:
+    """Like `match_files`, without Spark; None, and nothing is written, if Spark has to do it.
+
+    That is unless all files are local, Parquet, have columns of common types, and no row is bad. Errors are those of
+    the disk.
+    """
+    request = check_request(request)
+    sources = request.events, request.subscriptions
+    if {source.format for source in sources} != {"parquet"} or not all(source.is_local for source in sources):
+        return None
+    if not request.out.is_folder or request.out.format != "parquet":
+        return None
+    try:
+        return match_files(cast("SparkSession", session), request, step=step)
+    except (InputError, NeedsSparkError):
+        return None
 
 
 def _bad_events(

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import functions as f
 from pyspark.sql.types import ArrayType, AtomicType, BinaryType, DataType, NullType, NumericType, StringType, StructType
 
 from roamcast.errors import InputError
@@ -109,7 +108,7 @@ class SentColumns:
         return self._sent.index(found)
 
     def select(self) -> DataFrame:
-        return self._frame.select(*(f.col(found.path).alias(f"_{at}") for at, found in enumerate(self._sent)))
+        return self._frame.selectExpr(*(f"{found.path} AS _{at}" for at, found in enumerate(self._sent)))
 
     def _named(self, name: str, hint: str = "") -> _Found:
         found = _find(self._columns, name, self._side)

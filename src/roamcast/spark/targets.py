@@ -32,7 +32,7 @@ class Target(NamedTuple):
 
         That is a file, a folder that is not empty or has an input, and one with other files than results.
         """
-        if not self._is_folder or not self._folder.exists():
+        if not self.is_folder or not self._folder.exists():
             return
         out, where, another = self._folder, self.location, f"pass another folder with {self.option}"
         if not out.is_dir():
@@ -50,7 +50,7 @@ class Target(NamedTuple):
 
     def write(self, rows: DataFrame) -> None:
         """Write rows. If anything fails, a local folder is unchanged; of other places Spark decides that."""
-        if self._is_folder:
+        if self.is_folder:
             with _replace_folder(self._folder) as folder:
                 rows.write.format(self.format).save(f"file://{folder}")
             return
@@ -65,7 +65,8 @@ class Target(NamedTuple):
         return self._replace(location=f"{self.location.rstrip('/')}/{name}")
 
     @property
-    def _is_folder(self) -> bool:
+    def is_folder(self) -> bool:
+        """Whether it is a local folder."""
         return is_local(self.location) and not self.location.startswith(TABLE)
 
     @property
