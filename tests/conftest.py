@@ -54,7 +54,7 @@ _GROUPS = {
         "tests/cli/test_batch.py", "tests/cli/test_run_pipeline.py",
         "tests/e2e/test_conference.py", "tests/e2e/test_federation.py",
         "tests/e2e/test_relief.py", "tests/e2e/test_walk.py", "tests/docs/test_readme.py",
-        "tests/lab/bench/federation/test_bench.py", "tests/lab/bench/match/test_bench.py",
+        "tests/lab/bench/federation/test_bench.py", "tests/lab/bench/match/",
         "tests/lab/bench/saturation/test_cluster.py",
         "tests/lab/experiments/test_replications.py", "tests/lab/test_batches.py",
     ),

@@ -119,10 +119,19 @@ def bind(out: OutFile = None, as_json: Json = False) -> None:
 
 @bench.command()
 def match(
-    sizes: Annotated[str, typer.Option(help="Numbers of subscriptions, separated by commas.")] = (
+    parts: Annotated[
+        str, typer.Option(help="What to compare: 'process', 'frames', 'polygons', separated by commas.")
+    ] = "process,frames,polygons",
+    events: Annotated[int, typer.Option(min=1_000, help="Number of events.")] = 2_000_000,
+    subscriptions: Annotated[int, typer.Option(min=1_000, help="Subscriptions with a box and terms.")] = 1_000_000,
+    polygons: Annotated[int, typer.Option(min=1_000, help="Subscriptions with a polygon of 20 points.")] = 1_000_000,
+    plan: Annotated[
+        str | None,
+        typer.Option(help="Measure the index alone instead: 'replicated', or 'partitioned' to compare the two."),
+    ] = None,
+    sizes: Annotated[str, typer.Option(help="With --plan: numbers of subscriptions, separated by commas.")] = (
         "100000,1000000,10000000"
     ),
-    plan: Annotated[str, typer.Option(help="'replicated', or 'partitioned' to compare the two.")] = "replicated",
     partitioner: Annotated[
         str | None,
         typer.Option(help="With --plan partitioned: compare these partitioners, separated by commas, or 'all'."),
@@ -130,21 +139,38 @@ def match(
     out: OutFile = None,
     as_json: Json = False,
 ) -> None:
-    """Events per second with many subscriptions, compared with Spark SQL and with an empty job.
+    """Matching on Spark compared with plain Spark SQL, an empty job, Shapely and SedonaDB. Exit code 1 if any differs.
 
-    Example: roamcast bench match --sizes 100000,1000000 --out match.json
+    Whole processes; data frames with boxes and terms; data frames with polygons. Or the index alone (--plan), with many
+    subscriptions.
+
+    Example: roamcast bench match --out match.json
+
+    Example: roamcast bench match --parts polygons --polygons 100000
 
     Example: roamcast bench match --plan partitioned --partitioner all --sizes 1000000
     """
     require("pipeline", "lab")
+    if plan not in (None, "replicated", "partitioned"):
+        raise InputError(f"unknown plan {plan!r}", where="--plan", hint="use replicated or partitioned")
+    if partitioner is not None and plan != "partitioned":
+        raise InputError("only the partitioned plan has a partitioner", hint="add --plan partitioned")
+    if plan is None:
+        from roamcast.lab.bench.match.comparison import PARTS, bench_comparison
+
+        names = [name.strip() for name in parts.split(",")]
+        if unknown := [name for name in names if name not in PARTS]:
+            raise InputError(f"unknown part {unknown[0]!r}", where="--parts", hint=f"use some of {', '.join(PARTS)}")
+        chosen = [part for part in PARTS if part in names]
+        figures = bench_comparison(chosen, events, subscriptions, polygons, print_line)
+        _report_table(figures, out, as_json=as_json)
+        if figures["wrong"]:
+            raise typer.Exit(ExitCode.FAILED)
+        return
     from roamcast.lab.bench.match.bench import bench_match, bench_partitioners, bench_shards
 
-    if plan not in ("replicated", "partitioned"):
-        raise InputError(f"unknown plan {plan!r}", where="--plan", hint="use replicated or partitioned")
     counts = _parse_sizes(sizes)
     if partitioner is not None:
-        if plan != "partitioned":
-            raise InputError("only the partitioned plan has a partitioner", hint="add --plan partitioned")
         figures = bench_partitioners(counts, _parse_partitioners(partitioner), print_line)
         _report_table(figures, out, as_json=as_json)
         return

@@ -61,7 +61,7 @@ class SpaceName(StrEnum):
 _EXTRAS: Final = {
     "node": ("fastapi", "numba", "numpy", "prometheus_client", "pyarrow", "shapely", "sqlalchemy", "uvicorn"),
     "pipeline": ("numba", "numpy", "pandas", "pyarrow", "pyspark", "shapely"),
-    "lab": ("matplotlib", "reverse_geocoder", "scipy"),
+    "lab": ("matplotlib", "reverse_geocoder", "scipy", "sedonadb"),
 }
 
 

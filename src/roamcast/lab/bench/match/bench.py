@@ -1,4 +1,4 @@
-"""`roamcast bench match`: events per second against millions of subscriptions, in Spark, compared with two others.
+"""`roamcast bench match --plan`: events per second against millions of subscriptions, compared with two others.
 
 All plans match the same Parquet files of events, with terms as strings, to a counted result. `replicated` and `frame`
 use the index, which every worker maps: tasks read the files themselves, as `roamcast match` does, or the events come

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from roamcast.lab.batches import Batches, write_events
 from roamcast.lab.bench.match.data import MatchData
+from roamcast.lab.bench.match.pairs import count_differences
 from roamcast.lab.models.matcher import ReferenceMatcher
 from roamcast.lab.models.workers import SimulatedWorkers
 from roamcast.match.index.rows import index_rows, select_events, select_rows
@@ -69,7 +70,7 @@ def measure_equality(spark: SparkSession, folder: Path, events: int, count: int,
     say(f"reference: {len(expected)} matches")
     rows: list[dict[str, Any]] = []
     for name, workers, matches in _results(spark, folder, subscriptions, all_events):
-        wrong = _count_differences(_keys(matches, count), expected)
+        wrong = count_differences(_keys(matches, count), expected)
         rows.append({"what": name, "workers": workers, "matches": len(matches.event), "wrong": wrong})
         say("  ".join(f"{what} {value}" for what, value in rows[-1].items()))
     total = sum(row["wrong"] for row in rows)
@@ -113,12 +114,6 @@ def _by_partitioner(workers: SimulatedWorkers, subscriptions: Subscriptions, all
         event, handle = workers.match(select_events(all_events, some), observe=False).matches
         matches.append(Matches(event + first, handle))
     return Matches(*(np.concatenate(column) for column in zip(*matches, strict=True)))
-
-
-def _count_differences(one: Integers, other: Integers) -> int:
-    """Count the pairs that only one side has, and those that one side has twice."""
-    twice = sum(len(keys) - len(np.unique(keys)) for keys in (one, other))
-    return len(np.setxor1d(one, other)) + twice
 
 
 def _keys(matches: Matches, subscriptions: int) -> Integers:
