@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from roamcast.collect.simulation.field import Field, FieldWorld, SensorEvents
+from roamcast.collect.protocol.communities import Cell
+from roamcast.collect.protocol.rules import CET, DG, Epidemic, SprayAndWait
+from roamcast.collect.simulation.field import Field, FieldWorld, SensorEvents, cells_of
 from roamcast.collect.simulation.mobility import Legs
-from roamcast.collect.simulation.protocols import CET, DG, Epidemic
 from roamcast.collect.simulation.results import SimulationResult
 from roamcast.collect.simulation.schedule import TickClock
 
@@ -53,6 +54,9 @@ DGS = st.builds(
     rate_per=st.sampled_from(["node", "receiver", "sender", "link"]),
 )
 EPIDEMICS = st.builds(Epidemic, K=st.sampled_from([3.0, inf]), beta=st.sampled_from([15.0, inf]))
+SPRAYS = st.builds(
+    SprayAndWait, L=st.sampled_from([1, 2, 5, 16]), K=st.sampled_from([3.0, inf]), beta=st.sampled_from([15.0, inf])
+)
 SEEDS = st.integers(0, 1 << 32)
 
 LegTuple = tuple[float, float, float, float, float, float, float]
@@ -109,6 +113,12 @@ def small_world(
 def stationary(x: float, y: float, start: float = 0.0, end: float = 100.0) -> LegTuple:
     """A leg of a mule that does not move."""
     return (start, start, end, x, y, x, y)
+
+
+def cells_by_sensor(world: FieldWorld) -> dict[int, Cell]:
+    """The cell of each sensor."""
+    columns = cells_of(world.field, world.x, world.y)
+    return dict(enumerate(zip(*(column.tolist() for column in columns), strict=True)))
 
 
 def tick_begin(clock: TickClock, tick: int) -> float:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from roamcast.collect.protocol.rules import CET, DG, Epidemic, Protocol, SprayAndWait
 from roamcast.collect.simulation.field import Field, draw_world
-from roamcast.collect.simulation.protocols import CET, DG, Epidemic
 from roamcast.collect.simulation.reports import message_stats, write_reports
 from roamcast.collect.simulation.scenario import FieldScenario, load_scenario
 from roamcast.collect.simulation.simulate import simulate
@@ -64,6 +64,7 @@ def test_defaults_are_the_paper_s_field(tmp_path: Path) -> None:
         ("[cet]\nhand_up = 'slowly'", "cet.hand_up", "invalid value"),
         ("[dg]\nrate_per = 'cell'", "dg.rate_per", "invalid value"),
         ("[epidemic]\nK = 1.5", "epidemic.K", "not an integer"),
+        ("[spray_and_wait]\nL = 0", "spray_and_wait.L", "too small"),
         ("[field]\nside = 'wide'", "field.side", "not a number"),
         ("[field]\ncell = 5", "field.cell", "unknown key"),
         ("[fields]\ncells = 5", "fields", "unknown key"),
@@ -104,8 +105,10 @@ def test_limits_can_be_infinite(tmp_path: Path) -> None:
     assert load(tmp_path, text).protocols == (CET(alpha=inf, beta=inf, theta=inf, gamma=inf), Epidemic())
 
 
-@pytest.mark.parametrize("protocol", [CET(K=1_000_000, left_behind="waits"), DG(K=1_000_000), Epidemic()])
-def test_a_field_that_does_not_fit_into_memory_is_refused(protocol: CET | DG | Epidemic) -> None:
+@pytest.mark.parametrize(
+    "protocol", [CET(K=1_000_000, left_behind="waits"), DG(K=1_000_000), Epidemic(), SprayAndWait()]
+)
+def test_a_field_that_does_not_fit_into_memory_is_refused(protocol: Protocol) -> None:
     """Before any memory is allocated."""
     world = draw_world(Field(side=2e4, cells=1000, sensors=5_000, mules=200, gap_s=50.0), 1)
     with pytest.raises(InputError, match="GB of memory"):

@@ -7,14 +7,15 @@ from dataclasses import replace
 from math import inf, isfinite
 
 import numpy as np
-from field_reference.communities import communities, neighbours
-from fields import CETS, DGS, EPIDEMICS, FIELDS, SEEDS, tick_begin
+from fields import CETS, DGS, EPIDEMICS, FIELDS, SEEDS, SPRAYS, cells_by_sensor, comparable, tick_begin
 from hypothesis import given
 from profiles import thorough
 
+from roamcast.collect.protocol.communities import find_communities, neighbours_of
+from roamcast.collect.protocol.energy import Radio
+from roamcast.collect.protocol.rules import CET, DG, Epidemic, Protocol, SprayAndWait
 from roamcast.collect.simulation.contacts import cell_entries, find_contacts
-from roamcast.collect.simulation.field import Field, FieldWorld, Radio, draw_world
-from roamcast.collect.simulation.protocols import CET, DG, Epidemic
+from roamcast.collect.simulation.field import Field, FieldWorld, draw_world
 from roamcast.collect.simulation.results import SimulationResult
 from roamcast.collect.simulation.schedule import make_schedule
 from roamcast.collect.simulation.simulate import simulate
@@ -42,7 +43,8 @@ def contact_rows(world: FieldWorld) -> list[tuple[float, float, int, int]]:
 
 def reachable(world: FieldWorld, event: int) -> set[int]:
     """Mules that a time-respecting walk from the creation of the event reaches; groups keep events for ever."""
-    home = {sensor: group for group, members in enumerate(communities(neighbours(world))) for sensor in members}
+    found = find_communities(cells_by_sensor(world))
+    home = {sensor: group for group, community in enumerate(found) for sensor in community.members}
     groups, mules = {home[int(world.events.sensor[event])]}, set[int]()
     has_since = {("group", next(iter(groups))): float(world.events.time[event])}
     log = contact_rows(world)
@@ -119,7 +121,7 @@ def test_transfers_happen_within_contacts(field: Field, seed: int, protocol: CET
             held = [row for row in log if row[2:] == (mule, sensor) and row[0] <= begin and end <= row[1]]
             assert held
         else:
-            assert ends[1] in neighbours(world)[ends[0]]
+            assert ends[1] in neighbours_of(cells_by_sensor(world))[ends[0]]
 
 
 @thorough()
@@ -189,11 +191,35 @@ def spent(world: FieldWorld, result: SimulationResult) -> dict[int, float]:
 
 
 @thorough()
-@given(FIELDS, SEEDS, CETS | DGS | EPIDEMICS)
-def test_energy_follows_from_the_transfers(field: Field, seed: int, protocol: CET | DG | Epidemic) -> None:
+@given(FIELDS, SEEDS, CETS | DGS | EPIDEMICS | SPRAYS)
+def test_energy_follows_from_the_transfers(field: Field, seed: int, protocol: Protocol) -> None:
     """Each sensor has spent what the radio model gives for its transfers."""
     world = draw_world(field, seed)
     result = simulate(world, protocol, log=True)
     joules = spent(world, result)
     expected = [RADIO.initial_j - joules[sensor] for sensor in range(field.sensors)]
     assert np.allclose(result.energy, expected, rtol=0, atol=1e-12)
+
+
+@thorough()
+@given(FIELDS, SEEDS, SPRAYS)
+def test_spray_and_wait_sprays_at_most_all_copies(field: Field, seed: int, protocol: SprayAndWait) -> None:
+    """Nodes that do not want an event get it at most L - 1 times: each takes at least one of the copies."""
+    world = draw_world(field, seed)
+    result = simulate(world, protocol, log=True)
+    assert result.transfers is not None
+    sprayed = Counter(
+        event
+        for _, _, receiver, event in result.transfers.tolist()
+        if receiver < field.sensors or not wants(world, event, receiver - field.sensors)
+    )
+    assert max(sprayed.values(), default=0) <= protocol.L - 1
+
+
+@thorough()
+@given(FIELDS, SEEDS)
+def test_with_enough_copies_spray_and_wait_is_epidemic(field: Field, seed: int) -> None:
+    """Nobody runs out of copies."""
+    world = draw_world(field, seed)
+    spray, epidemic = (simulate(world, protocol, log=True) for protocol in (SprayAndWait(L=1 << 30), Epidemic()))
+    assert comparable(spray) == comparable(epidemic)

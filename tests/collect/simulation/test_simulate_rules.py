@@ -5,19 +5,21 @@ from __future__ import annotations
 from math import inf
 
 import pytest
-from field_reference.communities import HeadTree, communities, layers, neighbours
-from field_reference.communities import tree_rank as reference_tree_rank
-from fields import FIELDS, SEEDS, small_world, stationary
+from fields import FIELDS, SEEDS, cells_by_sensor, small_world, stationary
 from hypothesis import given
 from profiles import thorough
 
+from roamcast.collect.protocol.communities import HeadTree, find_layers, neighbours_of
+from roamcast.collect.protocol.communities import find_communities as core_communities
+from roamcast.collect.protocol.communities import tree_rank as core_tree_rank
+from roamcast.collect.protocol.energy import Radio
+from roamcast.collect.protocol.rules import CET, DG, Epidemic, RatePer
 from roamcast.collect.simulation.communities import find_communities
 from roamcast.collect.simulation.contacts import cell_entries, find_contacts
-from roamcast.collect.simulation.field import Field, FieldWorld, Radio, cells_of, draw_world
+from roamcast.collect.simulation.field import Field, FieldWorld, draw_world
 from roamcast.collect.simulation.kernel_state import build_field_state
 from roamcast.collect.simulation.kernels.heads import tree_rank
 from roamcast.collect.simulation.kernels.run import run_ticks
-from roamcast.collect.simulation.protocols import CET, DG, Epidemic, RatePer
 from roamcast.collect.simulation.results import SimulationResult, run_figures
 from roamcast.collect.simulation.schedule import make_schedule
 from roamcast.collect.simulation.simulate import simulate
@@ -52,13 +54,13 @@ def test_sensors_in_adjacent_cells_form_a_community() -> None:
 
 @thorough()
 @given(FIELDS, SEEDS)
-def test_communities_equal_the_reference(field: Field, seed: int) -> None:
+def test_communities_equal_those_of_the_cores(field: Field, seed: int) -> None:
     """Members and sizes in cells."""
     world = draw_world(field, seed)
-    fast, slow = find_communities(world), communities(neighbours(world))
-    assert [fast.member[a:b].tolist() for a, b in zip(fast.first, fast.first[1:], strict=False)] == slow
-    cells = list(zip(*(column.tolist() for column in cells_of(field, world.x, world.y)), strict=True))
-    assert fast.size.tolist() == [len({cells[sensor] for sensor in members}) for members in slow]
+    fast, slow = find_communities(world), core_communities(cells_by_sensor(world))
+    members = [tuple(fast.member[a:b].tolist()) for a, b in zip(fast.first, fast.first[1:], strict=False)]
+    assert members == [community.members for community in slow]
+    assert fast.size.tolist() == [community.size for community in slow]
 
 
 def test_contact_times_are_the_crossing_times() -> None:
@@ -70,8 +72,8 @@ def test_contact_times_are_the_crossing_times() -> None:
 
 def test_path_set_is_breadth_first() -> None:
     """Roots are in layer 1; the layer of other sensors is their distance in hops plus 1."""
-    near = neighbours(small_world(CHAIN, [[stationary(0, 0)]], []))
-    assert layers(near, [1]) == {1: 1, 0: 2, 2: 2, 3: 3}
+    near = neighbours_of(cells_by_sensor(small_world(CHAIN, [[stationary(0, 0)]], [])))
+    assert find_layers(near, [1]) == {1: 1, 0: 2, 2: 2, 3: 3}
 
 
 def test_events_move_up_one_layer_per_tick() -> None:
@@ -281,7 +283,7 @@ def test_keepers_take_turns_in_the_order_of_the_tree() -> None:
     state = build_field_state(world, CET(gamma=1), Radio(), find_communities(world), make_schedule(world), log_room=0)
     run_ticks(state, 100, 1_000, False)
     kept = {sensor: state.copy["event"][sensor, : state.sensor["queue_length"][sensor]].tolist() for sensor in range(4)}
-    tree = HeadTree(neighbours(world), 0, world.seed)
+    tree = HeadTree(neighbours_of(cells_by_sensor(world)), 0, world.seed)
     assert tree.order == [0, 1, 2, 3]
     assert {sensor: sorted(events) for sensor, events in kept.items()} == {0: [0, 4], 1: [3], 2: [2], 3: [1]}
 
@@ -297,7 +299,7 @@ def test_a_full_keeper_is_skipped() -> None:
 
 def test_the_tree_order_is_pre_order() -> None:
     """A sensor follows its parent, and a whole subtree comes before the next child."""
-    near = neighbours(small_world([*CHAIN, (5.0, 15.0), (5.0, 25.0)], [[stationary(0, 0)]], []))
+    near = neighbours_of(cells_by_sensor(small_world([*CHAIN, (5.0, 15.0), (5.0, 25.0)], [[stationary(0, 0)]], [])))
     tree = HeadTree(near, 1, 7)
     assert tree.order[0] == 1
     assert sorted(tree.order) == sorted(near)
@@ -330,7 +332,7 @@ def test_figures_are_defined_as_in_the_paper() -> None:
 def test_tree_ranks_equal_the_reference() -> None:
     """The compiled hash equals the Python one."""
     cases = [(seed, head, sensor) for seed in (0, 1 << 61) for head in (0, 5) for sensor in (0, 9_999)]
-    assert [int(tree_rank(*case)) for case in cases] == [reference_tree_rank(*case) for case in cases]
+    assert [int(tree_rank(*case)) for case in cases] == [core_tree_rank(*case) for case in cases]
 
 
 def test_transfers_take_no_time_with_an_infinite_rate() -> None:

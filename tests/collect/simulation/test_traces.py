@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from fields import comparable
 
+from roamcast.collect.protocol.rules import DG, Epidemic
 from roamcast.collect.simulation.contacts import cell_entries, find_contacts
 from roamcast.collect.simulation.field import Field, draw_world
-from roamcast.collect.simulation.protocols import DG, Epidemic
 from roamcast.collect.simulation.scenario import mule_names, sensor_names
 from roamcast.collect.simulation.simulate import simulate
 from roamcast.collect.simulation.traces import contact_lines, movement_lines, read_contacts, read_movement, write_lines

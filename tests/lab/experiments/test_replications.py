@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from roamcast.collect.protocol.rules import CET, DG
 from roamcast.collect.simulation.field import Field
-from roamcast.collect.simulation.protocols import CET, DG
 from roamcast.collect.simulation.replication import Replication, run_replication
 from roamcast.errors import UnavailableError
 from roamcast.lab.experiments.replications import replicate

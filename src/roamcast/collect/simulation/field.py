@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from roamcast.collect.simulation.mobility import Legs, random_waypoint
 
-__all__ = ["Field", "FieldWorld", "Radio", "SensorEvents", "cells_of", "draw_world"]
+__all__ = ["Field", "FieldWorld", "SensorEvents", "cells_of", "draw_world"]
 
 Floats = npt.NDArray[np.float64]
 Int32s = npt.NDArray[np.int32]
@@ -40,28 +40,6 @@ class Field:
     event_bits: float = 250.0
     rate: float = 20.0
     """Events that can be transferred per second. Infinite: transfers take no time."""
-
-
-@dataclass(frozen=True, slots=True)
-class Radio:
-    """The first-order radio model of Heinzelman et al. 2002 with free-space loss, in joules.
-
-    Only transfers of events cost energy, and only sensors pay.
-    """
-
-    initial_j: float = 10.0
-    e_elec: float = 50e-9
-    """E_elec, joules per bit."""
-    e_fs: float = 10e-12
-    """epsilon_fs, joules per bit and square metre."""
-
-    def send(self, bits: float, square: float) -> float:
-        """Energy for sending bits over a distance, given as its square."""
-        return bits * self.e_elec + bits * self.e_fs * square
-
-    def receive(self, bits: float) -> float:
-        """Energy for receiving bits."""
-        return bits * self.e_elec
 
 
 class SensorEvents(NamedTuple):

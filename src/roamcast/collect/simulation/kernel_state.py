@@ -7,12 +7,13 @@ from math import inf, isfinite
 import numpy as np
 import numpy.typing as npt
 
+from roamcast.collect.protocol.energy import Radio
+from roamcast.collect.protocol.rules import CET, DG, Epidemic, SprayAndWait
 from roamcast.collect.simulation.communities import Communities, find_communities
-from roamcast.collect.simulation.field import FieldWorld, Radio
+from roamcast.collect.simulation.field import FieldWorld
 from roamcast.collect.simulation.kernels import layout
-from roamcast.collect.simulation.kernels.epidemic import EpidemicState
+from roamcast.collect.simulation.kernels.epidemic import COPIES, EpidemicState
 from roamcast.collect.simulation.kernels.layout import Resend, Rows
-from roamcast.collect.simulation.protocols import CET, DG, Epidemic
 from roamcast.collect.simulation.schedule import NEVER, Schedule
 from roamcast.errors import InputError
 
@@ -113,14 +114,15 @@ def build_field_state(
 
 
 def build_epidemic_state(
-    world: FieldWorld, protocol: Epidemic, radio: Radio, schedule: Schedule, *, log_room: int
+    world: FieldWorld, protocol: Epidemic | SprayAndWait, radio: Radio, schedule: Schedule, *, log_room: int
 ) -> tuple[layout.FieldState, EpidemicState]:
-    """Build the state for Epidemic. Raises InputError if it does not fit into memory."""
+    """Build the state for Epidemic or Spray-and-Wait. Raises InputError if it does not fit into memory."""
     sensors, mules, events = world.field.sensors, world.field.mules, len(world.events.time)
     nodes, words = sensors + mules, -(-max(events, 1) // 64)
+    is_limited = isinstance(protocol, SprayAndWait)
     _check_memory(
-        f"Epidemic with {nodes:,} nodes and {events:,} events",
-        nodes * (16 * words + 2 * events),
+        f"{protocol.name} with {nodes:,} nodes and {events:,} events",
+        nodes * (16 * words + (6 if is_limited else 2) * events),
         "use a smaller field or a shorter duration",
     )
     state = build_field_state(
@@ -129,16 +131,19 @@ def build_epidemic_state(
     state.community["head_fixed"] = 1  # there are no heads
     room = np.full(nodes, protocol.K if isfinite(protocol.K) else 1 << 62, np.int64)
     room[sensors:] = 1 << 62
+    counters = np.zeros(3, np.int64)
+    counters[COPIES] = protocol.L if isinstance(protocol, SprayAndWait) else 0
     return state, EpidemicState(
         held=np.zeros((nodes, words), np.uint64),
         seen=np.zeros((nodes, words), np.uint64),
         hops=np.zeros((nodes, events), np.uint16),
+        copies=np.zeros((nodes if is_limited else 0, events), np.int32),
         queue_length=np.zeros(nodes, np.int64),
         room=room,
         relay_pending=np.zeros(nodes, np.int32),
         received_at=np.full(nodes, -1, np.int64),
         arrived=np.zeros((nodes, 2), np.int64),
-        counters=np.zeros(2, np.int64),
+        counters=counters,
     )
 
 

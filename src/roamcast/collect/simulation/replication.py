@@ -9,8 +9,9 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from roamcast.collect.simulation.field import Field, Radio, draw_world
-from roamcast.collect.simulation.protocols import Protocol
+from roamcast.collect.protocol.energy import Radio
+from roamcast.collect.protocol.rules import Protocol
+from roamcast.collect.simulation.field import Field, draw_world
 from roamcast.collect.simulation.results import run_figures
 from roamcast.collect.simulation.simulate import simulate
 
@@ -52,6 +53,6 @@ def run_replication(replication: Replication) -> Mapping[str, float | None]:
 
 @cache
 def _code_digest() -> str:
-    """Digest of the simulation code. Another version may give other figures."""
-    files = sorted(Path(__file__).parent.rglob("*.py"))
+    """Digest of the code of the stage. Another version may give other figures."""
+    files = sorted(Path(__file__).parents[1].rglob("*.py"))
     return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()

@@ -11,9 +11,10 @@ from typing import Any, Final, Literal, TypeVar, get_args, get_origin, get_type_
 
 import numpy as np
 
+from roamcast.collect.protocol.energy import Radio
+from roamcast.collect.protocol.rules import CET, DG, Epidemic, Protocol, SprayAndWait
 from roamcast.collect.simulation.contacts import Contacts
-from roamcast.collect.simulation.field import Field, FieldWorld, Radio, draw_world
-from roamcast.collect.simulation.protocols import CET, DG, Epidemic, Protocol
+from roamcast.collect.simulation.field import Field, FieldWorld, draw_world
 from roamcast.collect.simulation.traces import read_contacts, read_movement
 from roamcast.durable import storage_errors
 from roamcast.errors import InputError
@@ -22,19 +23,19 @@ __all__ = ["FieldScenario", "load_scenario", "mule_names", "sensor_names"]
 
 T = TypeVar("T")
 
-_PROTOCOLS = {"cet": CET, "dg": DG, "epidemic": Epidemic}
+_PROTOCOLS = {"cet": CET, "dg": DG, "epidemic": Epidemic, "spray_and_wait": SprayAndWait}
 _KEYS = ("seed", "until_death", "field", "radio", "sensors", "traces", *_PROTOCOLS)
 _MAXIMA: Final = {
     "side": 1e7, "cells": 3_000, "sensors": 1_000_000, "mules": 10_000, "gap_s": 1e9, "duration_s": 1e9,
     "silence_s": 1e9, "speed_min": 1e6, "speed_max": 1e6, "pause_max_s": 1e9, "values": 1_000, "event_bits": 1e12,
-    "rate": 1e6, "K": 1_000_000, "alpha": 1e9, "beta": 1e12, "theta": 1e12, "gamma": 1e9, "quiet_s": 1e9,
-    "initial_j": 1e12, "e_elec": 1, "e_fs": 1,
+    "rate": 1e6, "K": 1_000_000, "L": 1_000_000, "alpha": 1e9, "beta": 1e12, "theta": 1e12, "gamma": 1e9,
+    "quiet_s": 1e9, "initial_j": 1e12, "e_elec": 1, "e_fs": 1,
 }  # fmt: skip
 _MAY_BE_INFINITE: Final = {"rate", "K", "alpha", "beta", "theta", "gamma"}
 _MAX_COUNT: Final = 50_000_000
 _MAX_COORDINATE: Final = 1e300
 _POSITIVE = {
-    "side", "cells", "sensors", "mules", "gap_s", "duration_s", "speed_max", "values", "event_bits", "rate", "K",
+    "side", "cells", "sensors", "mules", "gap_s", "duration_s", "speed_max", "values", "event_bits", "rate", "K", "L",
 }  # fmt: skip
 
 

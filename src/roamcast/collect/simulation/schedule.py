@@ -74,7 +74,7 @@ class Schedule(NamedTuple):
     """Occurrences in order (`tick`, `kind`, `mule`, `target`), and the contacts during each leg.
 
     `target` is the sensor of a contact, the leg, or -1. `created` has the tick of each event. The contacts of leg l are
-    `leg_contact[leg_first[l]:leg_first[l + 1]]`, rows of `sensor` and `until`.
+    `leg_contact[leg_first[l]:leg_first[l + 1]]`, rows of `sensor`, `begin` and `until`.
     """
 
     clock: TickClock
@@ -87,6 +87,7 @@ class Schedule(NamedTuple):
     leg_first: Ticks
     leg_contact: Ticks
     sensor: Int32s
+    begin: Ticks
     until: Ticks
     max_reach: int
     """Maximum number of sensors in reach of a mule at the same time."""
@@ -133,6 +134,7 @@ def make_schedule(world: FieldWorld, contacts: Contacts | None = None) -> Schedu
         leg_first=leg_first,
         leg_contact=leg_contact,
         sensor=sensor,
+        begin=begin,
         until=end,
         max_reach=_max_at_once(mule, begin, end),
     )

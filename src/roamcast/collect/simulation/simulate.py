@@ -7,14 +7,15 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import numpy.typing as npt
 
+from roamcast.collect.protocol.energy import Radio
+from roamcast.collect.protocol.rules import CET, DG, Epidemic, Protocol, SprayAndWait
 from roamcast.collect.simulation.communities import Communities, communities_of_one, find_communities
 from roamcast.collect.simulation.contacts import Contacts
-from roamcast.collect.simulation.field import FieldWorld, Radio
+from roamcast.collect.simulation.field import FieldWorld
 from roamcast.collect.simulation.kernel_state import build_epidemic_state, build_field_state
 from roamcast.collect.simulation.kernels import layout
 from roamcast.collect.simulation.kernels.epidemic import run_epidemic
 from roamcast.collect.simulation.kernels.run import BUFFERS_FULL, REACHED_TICK, SENSOR_DIED, drop_all_expired, run_ticks
-from roamcast.collect.simulation.protocols import CET, DG, Epidemic, Protocol
 from roamcast.collect.simulation.results import SimulationResult, count_wanted_pairs
 from roamcast.collect.simulation.schedule import Schedule, make_schedule
 
@@ -48,7 +49,7 @@ def simulate(
     communities = communities_of_one(world) if isinstance(protocol, DG) else find_communities(world)
     max_transfers = _max_transfers(world, protocol, communities, schedule)
     log_room = max_transfers if log else 0
-    if isinstance(protocol, Epidemic):
+    if isinstance(protocol, Epidemic | SprayAndWait):
         state, epidemic = build_epidemic_state(world, protocol, radio, schedule, log_room=log_room)
     else:
         state = build_field_state(world, protocol, radio, communities, schedule, log_room=log_room)

@@ -15,8 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from roamcast.collect.protocol.rules import CET, DG
 from roamcast.collect.simulation.field import Field, draw_world
-from roamcast.collect.simulation.protocols import CET, DG
 from roamcast.collect.simulation.replication import Replication
 from roamcast.collect.simulation.simulate import simulate
 

@@ -12,10 +12,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from roamcast.collect.protocol.rules import CET
 from roamcast.collect.simulation.communities import Communities, find_communities
 from roamcast.collect.simulation.contacts import cell_entries, find_contacts
 from roamcast.collect.simulation.field import Field, FieldWorld, draw_world
-from roamcast.collect.simulation.protocols import CET
 from roamcast.collect.simulation.simulate import simulate
 from roamcast.lacl import parse, to_text
 

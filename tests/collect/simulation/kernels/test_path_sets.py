@@ -8,12 +8,13 @@ from fields import FIELDS, SEEDS
 from hypothesis import given
 from hypothesis import strategies as st
 
+from roamcast.collect.protocol.energy import Radio
+from roamcast.collect.protocol.rules import CET
 from roamcast.collect.simulation.communities import find_communities
 from roamcast.collect.simulation.contacts import cell_entries, find_contacts
-from roamcast.collect.simulation.field import Field, FieldWorld, Radio, cells_of, draw_world
+from roamcast.collect.simulation.field import Field, FieldWorld, cells_of, draw_world
 from roamcast.collect.simulation.kernel_state import build_field_state
 from roamcast.collect.simulation.kernels.run import REACHED_TICK, run_ticks
-from roamcast.collect.simulation.protocols import CET
 from roamcast.collect.simulation.schedule import make_schedule
 
 FAR = 10_000

@@ -1,4 +1,7 @@
-"""Epidemic: every node sends nodes in reach what they lack. Nodes are the sensors, followed by the mules."""
+"""Epidemic and Spray-and-Wait: every node sends nodes in reach what they lack.
+
+Nodes are the sensors, followed by the mules.
+"""
 
 from __future__ import annotations
 
@@ -35,13 +38,13 @@ from roamcast.collect.simulation.kernels.layout import (
 from roamcast.collect.simulation.kernels.path_sets import insert, remove
 from roamcast.collect.simulation.kernels.run import BUFFERS_FULL, REACHED_TICK, SENDER_STEP, SENSOR_DIED
 from roamcast.collect.simulation.kernels.transfers import log_transfer, send_to_neighbour, square_to_mule
-from roamcast.compiled import kernel
+from roamcast.compiled import inline_kernel, kernel
 
-__all__ = ["EpidemicState", "run_epidemic"]
+__all__ = ["COPIES", "EpidemicState", "run_epidemic"]
 
 
-ARRIVED, OLDEST = range(2)
-"""Indexes into `counters`: the length of `arrived`; the oldest event that has not expired."""
+ARRIVED, OLDEST, COPIES = range(3)
+"""Indexes into `counters`: the length of `arrived`; the oldest event that has not expired; copies of a new event."""
 
 
 class EpidemicState(NamedTuple):
@@ -50,12 +53,13 @@ class EpidemicState(NamedTuple):
     held: Bits  # by node: events in its queue
     seen: Bits  # by node: events that it has or had
     hops: npt.NDArray[np.uint16]  # by node and event
+    copies: Int32s  # by node and event, with Spray-and-Wait; without, there are no rows
     queue_length: Ticks  # by node: number of events held
     room: Ticks  # by node
     relay_pending: Int32s  # by node: may have something that a neighbour lacks
     received_at: Ticks  # by node
     arrived: Ticks  # node and event: received in this tick, passed on from the next
-    counters: Ticks  # by `ARRIVED` and `OLDEST`
+    counters: Ticks  # by `ARRIVED`, `OLDEST` and `COPIES`
 
 
 @kernel
@@ -116,6 +120,8 @@ def _apply_occurrences(s: FieldState, e: EpidemicState, tick: int) -> None:
         s.counts[CREATED] += 1
         if e.queue_length[sensor] < e.room[sensor]:
             _mark_seen(e, sensor, at, 0)
+            if e.copies.shape[0] > 0:
+                e.copies[sensor, at] = e.counters[COPIES]
             _mark_held(e, sensor, at)
         else:
             s.counts[FULL] += 1
@@ -135,19 +141,30 @@ def _neighbour_at(s: FieldState, node: int, at: int) -> int:
     return int(s.link[link].sensor) if link < s.sensor[node + 1].first else -2
 
 
+@inline_kernel
+def _is_wanted(s: FieldState, node: int, event: int) -> bool:
+    """Whether a node is a mule that wants an event."""
+    mule = node - s.pair.shape[1]
+    return bool(mule >= 0 and s.event[event].a1 < s.mule[mule].a1 and s.event[event].a2 < s.mule[mule].a2)
+
+
 @kernel
-def _newest_missing(e: EpidemicState, node: int, other: int, above: int) -> int:
-    """The newest event, newer than `above`, that a node has and the other lacks, or -1."""
+def _newest_missing(s: FieldState, e: EpidemicState, node: int, other: int, above: int) -> int:
+    """The newest event, newer than `above`, that a node may send and the other lacks, or -1."""
     word = e.held.shape[1] - 1
     lowest = max(above + 1, e.counters[OLDEST]) >> 6
     while word >= lowest:
         bits = e.held[node, word] & ~e.seen[other, word]
-        if bits != u64(0):
-            bit = 63
+        bit = 63
+        while bits != u64(0):
             while not (bits >> u64(bit)) & u64(1):
                 bit -= 1
             event = (word << 6) + bit
-            return event if event > above else -1
+            if event <= above:
+                return -1
+            if e.copies.shape[0] == 0 or e.copies[node, event] > 1 or _is_wanted(s, other, event):
+                return int(event)
+            bits &= ~(u64(1) << u64(bit))
         word -= 1
     return -1
 
@@ -162,7 +179,7 @@ def _send(s: FieldState, e: EpidemicState, node: int, tick: int) -> int:
             break
         if other >= 0:
             if e.queue_length[other] < e.room[other] and (e.received_at[other] != tick or s.rules[0].instant):
-                event = _newest_missing(e, node, other, best)
+                event = _newest_missing(s, e, node, other, best)
                 if event >= 0:
                     best, to, link = event, other, at
             else:
@@ -178,7 +195,7 @@ def _send(s: FieldState, e: EpidemicState, node: int, tick: int) -> int:
         log_transfer(s, node, to, best)
         pay(s, node, s.rules[0].send + s.rules[0].loss * square_to_mule(s, node, mule))
         s.counts[TO_MULES] += 1
-        if s.event[best].a1 < s.mule[mule].a1 and s.event[best].a2 < s.mule[mule].a2:
+        if _is_wanted(s, to, best):
             row = s.progress[DELIVERED]
             s.delivered[row, 0], s.delivered[row, 1], s.delivered[row, 2], s.delivered[row, 3] = tick, mule, best, hops
             s.progress[DELIVERED] = row + 1
@@ -189,6 +206,10 @@ def _send(s: FieldState, e: EpidemicState, node: int, tick: int) -> int:
     else:
         send_to_neighbour(s, node, s.sensor[node].first + link - s.pair.shape[0], best)
     e.received_at[to] = tick
+    if e.copies.shape[0] > 0:
+        given = e.copies[node, best] // 2
+        e.copies[node, best] -= given
+        e.copies[to, best] = given
     _mark_seen(e, to, best, hops)
     if s.rules[0].instant:
         _mark_held(e, to, best)

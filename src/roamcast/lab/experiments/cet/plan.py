@@ -7,8 +7,8 @@ from dataclasses import replace
 from math import inf
 from typing import NamedTuple
 
+from roamcast.collect.protocol.rules import CET, DG, Epidemic, Protocol
 from roamcast.collect.simulation.field import Field
-from roamcast.collect.simulation.protocols import CET, DG, Epidemic, Protocol
 from roamcast.collect.simulation.replication import Replication
 
 __all__ = [

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Literal, TypeAlias
 
-__all__ = ["CET", "DG", "Epidemic", "Protocol", "RatePer"]
+__all__ = ["CET", "DG", "Epidemic", "Protocol", "RatePer", "SprayAndWait"]
 
 RatePer: TypeAlias = Literal["node", "receiver", "sender", "link"]
 """What the field's rate limits: each `node`, both as sender and as receiver; each `receiver`; each `sender`; or each
@@ -76,4 +76,19 @@ class Epidemic:
     name = "Epidemic"
 
 
-Protocol: TypeAlias = CET | DG | Epidemic
+@dataclass(frozen=True, slots=True)
+class SprayAndWait:
+    """Binary Spray-and-Wait (Spyropoulos et al. 2005): an event starts as `L` copies at its source.
+
+    A node with several copies of an event gives half of them, rounded down, to a node in reach that never had it. Mules
+    are the destinations: a mule that wants an event gets it in any case, also from a node with a single copy.
+    """
+
+    L: int = 8
+    K: float = inf
+    beta: float = inf
+
+    name = "Spray-and-Wait"
+
+
+Protocol: TypeAlias = CET | DG | Epidemic | SprayAndWait
