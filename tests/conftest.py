@@ -49,7 +49,7 @@ for _name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS", "SPARK_DAEMON_JAVA_OPT
 _GROUPS = {
     "spark": (
         "tests/spark/", "tests/pipeline/query/test_stream.py", "tests/pipeline/query/test_stream_partitioned.py",
-        "tests/pipeline/query/test_stream_storage.py",
+        "tests/pipeline/query/test_stream_storage.py", "tests/pipeline/query/test_stream_archive.py",
         "tests/pipeline/letters/test_job.py", "tests/pipeline/tasks/test_memory.py",
         "tests/cli/test_batch.py", "tests/cli/test_run_pipeline.py",
         "tests/e2e/test_conference.py", "tests/e2e/test_federation.py",

@@ -72,6 +72,14 @@ class Places:
             min_x, max_x = longitude_range(west, east)
         return Box(min_x, min_y, max_x, max_y)
 
+    def to_geojson(self) -> str:
+        """A text that `from_geojson` reads as equal places."""
+        features = [
+            {"type": "Feature", "properties": {"name": name}, "geometry": orjson.Fragment(shapely.to_geojson(place))}
+            for name, place in self._shapes.items()
+        ]
+        return orjson.dumps({"type": "FeatureCollection", "features": features}).decode()
+
     def at(self, x: float, y: float) -> list[str]:
         """The names of the places that contain a point, in the order of the input."""
         return [name for name, place in self._shapes.items() if shapely.intersects_xy(place, x, y)]

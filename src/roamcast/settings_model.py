@@ -186,6 +186,10 @@ class NodeSettings(SettingsSection):
         allow_inf_nan=False,
         description="Seconds between two looks into an outbox on `storage`.",
     )
+    archive: bool = Field(
+        default=False,
+        description="Journal positions, attributes and states for the archive; the pipeline needs the same setting.",
+    )
     scene: bool = Field(default=False, description="Show positions to everybody on the page.")
     title: str = Field(default="", description="Title of the page.")
     limits: NodeLimits = NodeLimits()
@@ -252,6 +256,14 @@ class PipelineSettings(SettingsSection):
         default=1_000, description="Batches that can wait for an office before matching pauses."
     )
     history: float = Field(default=60.0, ge=0, description="Minutes that ended bindings are kept for late events.")
+    archive: bool = Field(
+        default=False,
+        description="Keep events, and what nodes journal for it, in an archive. The nodes need the same setting, in "
+        "[node].",
+    )
+    archive_days: float = Field(
+        default=30.0, gt=0, le=36_600, allow_inf_nan=False, description="Days that the archive keeps what it has."
+    )
     storage: str | None = Field(
         default=None,
         min_length=1,

@@ -201,6 +201,17 @@ def test_status_shows_shards_and_categories(node: RunningNode) -> None:
     assert found["pipeline"]["partitioning"] == partitioning
 
 
+def test_status_shows_up_to_where_the_archive_is_complete(node: RunningNode) -> None:
+    archived = {"since": "1970-01-01T00:00:01Z", "time": "1970-01-01T00:00:02Z", "offset": 1234}
+    archive = {"files": 1, "recent": 2, "bytes": 1_250_000, "erasing": 1, "problem": None, "problem_since": None}
+    beat(node.data, archive=archive | {"nodes": {"local": archived}, "place": "data"})
+    lines = CliRunner().invoke(app, ["status"]).output.splitlines()
+    assert lines[2] == "archive: 1.2 MB in 1 file, 2 batches not compacted, 1 erasure not carried out in all files"
+    assert (lines[5].split()[0], lines[5].split()[-1]) == ("local", "1,234")
+    found = json.loads(CliRunner().invoke(app, ["status", "--json"]).output)
+    assert found["pipeline"]["archive"]["nodes"] == {"local": archived}
+
+
 def test_status_before_the_first_batch(node: RunningNode) -> None:
     """There is no batch -1, and one record is not records."""
     beat(node.data, batch=-1)

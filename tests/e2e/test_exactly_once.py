@@ -10,18 +10,22 @@ from dataclasses import dataclass, field
 from itertools import cycle
 from pathlib import Path
 
+import pyarrow.compute as pc
 import pytest
 from drains import is_drained
 from kills import PipelineKills
 
+from roamcast.archive.reader import open_archive
 from roamcast.client import Client
 from roamcast.deliver.outbox import Outbox
+from roamcast.journal.records import TRACK
 from roamcast.lab.bench.processes import Process, free_port, node, pipeline, until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(2_400)]
 
 EVENTS = 5_000
 SOURCES = 5
+MOVES = 3
 PIPELINE_KILLS = 2
 # For each start: whether letters are made by jobs or in the driver, and in how many shards.
 WAYS = (
@@ -127,13 +131,34 @@ def kill_node(process: Process, kills: PipelineKills) -> None:
     process.start()
 
 
+def check_archive(data: Path, sent: list[Sent]) -> None:
+    """What the node acknowledged is in the archive once."""
+    archive = open_archive(data)
+    events = archive.events_table().to_pylist()
+    found = sorted((row["entity"], row["seq"], row["x"], row["y"], tuple(row["terms"])) for row in events)
+    assert found == sorted((each.source, each.seq, each.x, each.y, each.terms) for each in sent)
+    (coverage,) = archive.coverage()["local"]
+    assert coverage.first_offset == 1
+    for begin in (coverage.begin + 1, coverage.end):  # the first snapshot, and one after the node was killed
+        snapshot, changes, _ = archive.tracks("local", begin)
+        tracks = changes.filter(pc.equal(changes["kind"], TRACK)).select(["entity", "x", "y"]).to_pylist()
+        sources = {row["entity"]: row["x"] for row in snapshot.to_pylist() if row["x"] is not None}
+        moves = [(f"source-{number}", x, number) for number in range(SOURCES) for x in range(MOVES)]
+        if sources:
+            assert (sources, tracks) == ({name: MOVES - 1 for name, _, _ in moves}, [])
+        else:
+            assert [(row["entity"], row["x"], row["y"]) for row in tracks] == moves
+
+
 def test_every_letter_arrives_once_and_in_order_while_processes_are_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """5,000 events, some posted twice; pipeline and node killed; each expected letter pulled exactly once.
 
-    Each start makes letters in another way.
+    Each start makes letters in another way. The archive has each event and move once, too, though it is compacted.
     """
+    monkeypatch.setenv("ROAMCAST_ARCHIVE", "true")
+    monkeypatch.setenv("ROAMCAST_PIPELINE__ARCHIVE", "true")
     ways = cycle(WAYS)
 
     def choose_way() -> None:
@@ -156,6 +181,8 @@ def test_every_letter_arrives_once_and_in_order_while_processes_are_killed(
         for number in range(SOURCES):
             client = Client(url, delays=RETRIES)
             client.register_source(f"source-{number}")
+            for step in range(MOVES):
+                client.move(step, number)
             senders.append((client, random_events(f"source-{number}", chance)))
         expected = {
             subscriber: [
@@ -196,6 +223,7 @@ def test_every_letter_arrives_once_and_in_order_while_processes_are_killed(
         for task in reading:
             task.result(240)
         assert [reader.client.pull() for reader in readers.values()] == [[]] * len(readers)
+        check_archive(tmp_path, [event for _, events in senders for event in events])
         assert the_pipeline.stop() == 0
 
     assert len(killed_after) == PIPELINE_KILLS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import shutil
 import threading
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +15,7 @@ import pytest
 from drains import is_drained
 from s3 import NotAvailableError, S3Server, s3_server
 
+from roamcast.archive.reader import open_archive
 from roamcast.client import Client
 from roamcast.lab.bench.processes import Process, free_port, node, until
 from roamcast.storage.location import open_storage
@@ -111,7 +112,11 @@ class Publisher:
 def test_a_pipeline_on_s3_continues_on_other_hosts(
     tmp_path: Path, server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killed between upload, record and manifest, with the server restarted: nothing lost, doubled or reordered."""
+    """Killed between upload, record and manifest, with the server restarted: nothing lost, doubled or reordered.
+
+    Neither in the archive, which is on the storage, too.
+    """
+    monkeypatch.setenv("ROAMCAST_PIPELINE__ARCHIVE", "true")
     chance = random.Random(7)
     data = tmp_path / "node"
     data.mkdir()
@@ -164,6 +169,10 @@ def test_a_pipeline_on_s3_continues_on_other_hosts(
         for each in reading:
             each.result(60)
     assert code == 0
+    archived = open_archive(STORAGE).events_table()
+    assert Counter(archived["id"].to_pylist()) == {
+        f"source-{number}:{seq}": 1 for number in range(SOURCES) for seq in range(1, publisher.last + 1)
+    }
     for name, members in (("ann", range(7)), ("bob", (3, 4))):
         for number in range(SOURCES):
             seqs = [seq for source, seq in got[name] if source == f"source-{number}"]

@@ -269,3 +269,19 @@ def test_metrics_have_lag_and_heartbeat(node: RunningNode) -> None:
     assert metric("pipeline_lag_records") == "2.0"
     assert 0 <= float(metric("pipeline_lag_seconds")) <= age_of(published)
     assert 5 <= float(metric("pipeline_heartbeat_age_seconds")) <= age_of(written)
+
+
+def test_a_pipeline_that_does_not_archive_is_a_problem_of_a_node_that_does(tmp_path: Path) -> None:
+    archive = {"problem": None, "problem_since": None}
+    with in_process_node(tmp_path, archive=True) as node:
+        beat(node.data)
+        assert "does not archive" in problems(node)["archive"]["detail"]
+        beat(node.data, archive=archive | {"nodes": {}, "files": 0, "recent": 0, "bytes": 0, "erasing": 0})
+        assert problems(node) == {}
+
+
+def test_an_archive_that_is_not_compacted_is_a_problem(node: RunningNode) -> None:
+    counts = {"nodes": {}, "files": 0, "recent": 9, "bytes": 0, "erasing": 0}
+    beat(node.data, archive={**counts, "problem": "the disk is full", "problem_since": 5_000_000})
+    problem = problems(node)["archive"]
+    assert (problem["since"], problem["detail"]) == (iso(5_000_000), "the archive: the disk is full")

@@ -22,6 +22,7 @@ from roamcast.model import Letter, Position
 from roamcast.node.clock import Clock
 from roamcast.node.control.gateway_requests import GatewayRequests
 from roamcast.node.control.queries import Queries
+from roamcast.node.control.tracking import Tracker
 from roamcast.node.control.writer import ControlWriter
 from roamcast.node.metrics import Metrics
 from roamcast.places import Places
@@ -103,8 +104,11 @@ class Mailboxes:
 class World:
     """A control writer that can be restarted on the same registry and journal."""
 
-    def __init__(self, folder: Path, places: Places | None = None) -> None:
+    def __init__(self, folder: Path, places: Places | None = None, tracked: Path | None = None) -> None:
+        """It tracks its entities if it has a path for the marker."""
         self.folder = folder
+        self.tracked = tracked
+        self.tracks = tracked is not None
         self.places = places or Places({}, PLANAR)
         self.registry = Registry()
         self.mailboxes = Mailboxes()
@@ -126,6 +130,7 @@ class World:
                 self.metrics,
                 history=3600.0,
                 max_peer_sources=1_000,
+                tracker=Tracker(self.journal, self.tracked, is_on=self.tracks),
             )
         except BaseException:
             self.journal.close()
@@ -135,6 +140,10 @@ class World:
     def stop(self) -> None:
         self.control.close()
         self.journal.close()
+
+    def advance(self, time: int) -> None:
+        """Set the system clock forward by so many microseconds."""
+        self.wall = count(next(self.wall) + time)
 
     def restart(self) -> None:
         self.stop()
@@ -181,8 +190,8 @@ def _kind(row: dict[str, Any]) -> str:
 
 
 @contextmanager
-def world(folder: Path, places: Places | None = None) -> Iterator[World]:
-    made = World(folder, places)
+def world(folder: Path, places: Places | None = None, tracked: Path | None = None) -> Iterator[World]:
+    made = World(folder, places, tracked)
     try:
         yield made
     finally:

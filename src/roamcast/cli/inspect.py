@@ -193,12 +193,26 @@ def _health_text(health: dict[str, Any]) -> str:
         lines.append(line)
         if pipeline["partitioning"] is not None:
             lines += _partitioning_lines(pipeline["partitioning"])
+        if pipeline["archive"] is not None:
+            lines += _archive_lines(pipeline["archive"])
     oldest = f", the oldest for {lag['seconds']:.1f} s" if lag["records"] else ""
     lines.append(f"lag: {counted(lag['records'], 'record')}{oldest}")
     if health["problems"]:
         rows = [(one["kind"], local_time(one["since"]), one["detail"]) for one in health["problems"]]
         lines += ["", table(("problem", "since", "detail"), rows)]
     return "\n".join(lines)
+
+
+def _archive_lines(archive: dict[str, Any]) -> list[str]:
+    line = f"archive: {archive['bytes'] / 1e6:,.1f} MB in {counted(archive['files'], 'file')}"
+    line += f", {counted(archive['recent'], 'batch', 'batches')} not compacted"
+    if archive["erasing"]:
+        line += f", {counted(archive['erasing'], 'erasure')} not carried out in all files"
+    rows = [
+        (node, local_time(one["since"]), local_time(one["time"]), f"{one['offset']:,}")
+        for node, one in archive["nodes"].items()
+    ]
+    return [line, "", table(("node", "complete since", "up to", "offset"), rows), ""] if rows else [line]
 
 
 def _partitioning_lines(status: dict[str, Any]) -> list[str]:

@@ -199,6 +199,22 @@ def equality(
 
 
 @bench.command()
+def archive(
+    events: Annotated[int, typer.Option(min=1, help="Number of events.")] = 10_000_000,
+    out: OutFile = None,
+    as_json: Json = False,
+) -> None:
+    """Archive a day of events, compact them, and read some of them.
+
+    Example: roamcast bench archive --events 1000000
+    """
+    require("pipeline", "lab")
+    from roamcast.lab.bench.archive import bench_archive
+
+    _report(bench_archive(events, print_line), out, as_json=as_json)
+
+
+@bench.command()
 def journal(
     segments: Annotated[int, typer.Option(min=1, help="Number of segments that come and go.")] = 1_000_000,
     out: OutFile = None,

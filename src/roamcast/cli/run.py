@@ -26,6 +26,10 @@ _DOMAINS: Final = ("north", "south", "west", "east", "centre", "harbour", "heath
 DataFolderOption = Annotated[Path | None, typer.Option(help="Data folder.", show_default="./roamcast-data")]
 Port = Annotated[int | None, typer.Option(help="Port to listen on; 0 picks a free one.", show_default="8080")]
 Host = Annotated[str | None, typer.Option(help="Address to listen on.", show_default="127.0.0.1")]
+ArchiveOption = Annotated[
+    bool | None,
+    typer.Option("--archive/--no-archive", help="Keep events and tracks for backtests.", show_default="no"),
+]
 PlacesOption = Annotated[Path | None, typer.Option(help="GeoJSON file of the places that subscriptions can name.")]
 
 
@@ -47,6 +51,7 @@ def up(
     ] = None,
     places: PlacesOption = None,
     scene: Annotated[bool, typer.Option("--scene/--no-scene", help="Show positions to everybody on the page.")] = True,
+    archive: ArchiveOption = None,
 ) -> None:
     """Start everything on this machine: nodes, the pipeline, a scenario and the live page. Stop it with Ctrl-C.
 
@@ -76,14 +81,15 @@ def up(
     settings = node_settings(
         data=data, port=port, host=host, scene=scene, domain=first if others else None,
         places=world.places or places if world else places, title=world.title if world else None,
-        space=world.space if world else None,
+        space=world.space if world else None, archive=archive,
     )  # fmt: skip
     options = ["--data", str(settings.data.absolute()), "--space", settings.space]
     options += ["--places", str(settings.places.absolute())] if settings.places else []
+    options += ["--archive"] if settings.archive else []
     nodes = [
         _OtherNode(name, settings.port and settings.port + step, options) for step, name in enumerate(others, start=1)
     ]
-    asyncio.run(_run_all(NodeServer(settings), settings.data.absolute(), world, nodes))
+    asyncio.run(_run_all(NodeServer(settings), settings.data.absolute(), world, nodes, archive=settings.archive))
 
 
 def node(
@@ -120,6 +126,7 @@ def node(
         bool | None,
         typer.Option("--scene/--no-scene", help="Show positions to everybody on the page.", show_default="no"),
     ] = None,
+    archive: ArchiveOption = None,
 ) -> None:
     """Run one node: the registry, event intake and post office of a domain. Stop it with Ctrl-C.
 
@@ -135,7 +142,7 @@ def node(
     settings = node_settings(
         data=data, port=port, host=host, domain=domain, join=join, invitation=invitation, public_url=public_url,
         tls_cert=tls_cert, tls_key=tls_key, ca=ca, store=store, space=space and space.value, at=at, places=places,
-        storage=storage, scene=scene,
+        storage=storage, scene=scene, archive=archive,
     )  # fmt: skip
     with _quick_imports():
         from roamcast.node.server import serve  # after the settings, so that an invalid one is reported at once
@@ -210,6 +217,10 @@ def pipeline(
             show_default="the data folder",
         ),
     ] = None,
+    archive: ArchiveOption = None,
+    archive_days: Annotated[
+        float | None, typer.Option(min=0, help="Days that the archive keeps what it has.", show_default="30")
+    ] = None,
 ) -> None:
     """Match events with subscriptions on Spark: read the journals, write letters.
 
@@ -222,7 +233,7 @@ def pipeline(
 
     settings = pipeline_settings(
         master=master, host=host, cache=cache, plan=plan, workers=workers, partitioner=partitioner, matcher=matcher,
-        records=records, outbox=outbox, history=history, storage=storage,
+        records=records, outbox=outbox, history=history, storage=storage, archive=archive, archive_days=archive_days,
     )  # fmt: skip
     clustering = drtcluster_settings()
     folder = node_settings(data=data).data.absolute()
@@ -290,7 +301,9 @@ def _find_scenario(name: str) -> Scenario | None:
     return load_scenario(name)
 
 
-async def _run_all(server: NodeServer, data: Path, world: Scenario | None, others: Sequence[_OtherNode]) -> None:
+async def _run_all(
+    server: NodeServer, data: Path, world: Scenario | None, others: Sequence[_OtherNode], *, archive: bool
+) -> None:
     """Run until the server is stopped, by a signal or because a part failed; then stop everything."""
     import asyncio
     import sys
@@ -305,6 +318,7 @@ async def _run_all(server: NodeServer, data: Path, world: Scenario | None, other
         typer.echo(f"roamcast is up: {url}/  (API: {url}/docs, data: {data}, stop with Ctrl-C)")
         typer.echo("Starting Spark, which takes about 20 seconds; then the first letters arrive.")
         command = [sys.executable, "-m", "roamcast", "pipeline", "--data", str(data)]
+        command += ["--archive"] if archive else []
         parts.append(asyncio.create_task(keep_running("pipeline", command, stop)))
         token = DataFolder(data).operator_token()
         parts.extend(asyncio.create_task(_run_joined_node(other, url, token, stop)) for other in others)

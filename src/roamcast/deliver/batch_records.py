@@ -12,7 +12,7 @@ from roamcast.errors import CorruptionError
 
 __all__ = ["FORMAT", "BatchRecord", "LetterFile", "batch_name", "damaged", "pack_records", "parse_record"]
 
-FORMAT: Final = "roamcast-outbox/6"
+FORMAT: Final = "roamcast-outbox/7"
 """Of records, letter files and the status."""
 
 _FILE_NAME: Final = re.compile(r"\w[\w.-]*")

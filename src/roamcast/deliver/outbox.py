@@ -117,7 +117,7 @@ class PipelineStatus:
     oldest of which was written at `dead_letters_since`. Times are microseconds since 1970, by the clock of the
     pipeline's host. `partitioning` shows the shards of a partitioned index, see `pipeline.query.partitioning_status`.
     Since this process started, `batches_by_jobs` were matched by Spark jobs, and `batches_here`, which were small or
-    had no events, in the driver.
+    had no events, in the driver. `archive` is that of `pipeline.query.archiving`; None without an archive.
     """
 
     pipeline: str
@@ -135,6 +135,7 @@ class PipelineStatus:
     batches_by_jobs: int = 0
     batches_here: int = 0
     waiting_for_storage: str | None = None
+    archive: Mapping[str, Any] | None = None
 
 
 class Outbox:

@@ -13,9 +13,19 @@ A record is one row. All kinds share one schema; `kind` says which columns are u
 | `unbinding`    | source     |     | subscription id | bound until |       |                 |                        |
 | `position`     | subscriber |     |                 | there since | point |                 | `PositionBody` or none |
 | `drained`      |            | yes |                 | accepted at |       |                 |                        |
+| `registered`   | entity     | yes |                 | there since | point |                 | `EntityBody`           |
+| `changed`      | entity     | yes |                 |             |       |                 | `EntityBody`           |
+| `track`        | entity     | yes |                 | there since | point |                 |                        |
+| `forgotten`    | entity     | yes |                 |             |       |                 |                        |
+| `left`         | entity     | yes |                 |             |       |                 |                        |
+| `state`        | subscriber | yes | subscription id | since       |       |                 | `StateBody`            |
+| `snapshot`     |            | yes |                 |             |       |                 | `SnapshotBody`         |
+| `snapshot_end` |            | yes |                 |             |       |                 |                        |
+| `untracked`    |            | yes |                 |             |       |                 |                        |
 
 The first three kinds are events. A `forwarded` one comes from its home over a link; a `last_known` one too, as the
-newest event of a source that has just become wanted. The other kinds are control records. Bodies are JSON, see
+newest event of a source that has just become wanted. The last nine are tracking records, for the archive only: see
+`tracking`. The other kinds are control records. Bodies are JSON, see
 `bodies`; an event of a source without attributes has none. Offsets are dense for each node and start at 1. A position
 applies to the moving regions of its subscriber that exist at its offset. Records of unknown kinds become dead letters
 in the pipeline.
@@ -50,10 +60,11 @@ from roamcast.durable import storage_errors
 from roamcast.errors import CorruptionError
 
 __all__ = [
-    "BINDING", "DRAINED", "EVENT", "FORMAT", "FORWARDED", "LAST_KNOWN", "MISSING_HINT", "POSITION", "RECORD_SCHEMA",
-    "REMOVAL", "ROW_SCHEMA", "SUBSCRIPTION", "UNBINDING", "Record", "Records", "Segment", "add_home_column",
-    "are_events", "at_offsets", "check_readable", "encode", "load_file", "read", "read_control", "read_terms",
-    "split_by_size", "to_batch", "to_records", "to_rows",
+    "BINDING", "CHANGED", "DRAINED", "EVENT", "FORGOTTEN", "FORMAT", "FORWARDED", "LAST_KNOWN", "LEFT", "MISSING_HINT",
+    "POSITION", "RECORD_SCHEMA", "REGISTERED", "REMOVAL", "ROW_SCHEMA", "SNAPSHOT", "SNAPSHOT_END", "STATE",
+    "SUBSCRIPTION", "TRACK", "TRACKING", "UNBINDING", "UNTRACKED", "Record", "Records", "Segment", "add_home_column",
+    "are_events", "are_tracking", "at_offsets", "check_readable", "encode", "load_file", "read", "read_control",
+    "read_terms", "split_by_size", "to_batch", "to_records", "to_rows",
 ]  # fmt: skip
 
 FORMAT = "roamcast-journal/4"
@@ -75,6 +86,18 @@ BINDING = "binding"
 UNBINDING = "unbinding"
 POSITION = "position"
 DRAINED = "drained"
+REGISTERED = "registered"
+CHANGED = "changed"
+TRACK = "track"
+FORGOTTEN = "forgotten"
+LEFT = "left"
+STATE = "state"
+SNAPSHOT = "snapshot"
+SNAPSHOT_END = "snapshot_end"
+UNTRACKED = "untracked"
+
+TRACKING: Final = (REGISTERED, CHANGED, TRACK, FORGOTTEN, LEFT, STATE, SNAPSHOT, SNAPSHOT_END, UNTRACKED)
+"""The kinds of tracking records."""
 
 RECORD_SCHEMA = pa.schema(
     [
@@ -119,6 +142,11 @@ Records: TypeAlias = Sequence[Record] | pa.RecordBatch
 def are_events(kinds: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     """Which of these kinds are events, and not control records."""
     return pc.is_in(kinds, pa.array([EVENT, FORWARDED, LAST_KNOWN]))
+
+
+def are_tracking(kinds: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Which of these kinds are tracking records."""
+    return pc.is_in(kinds, pa.array(TRACKING))
 
 
 def add_home_column(events: pa.RecordBatch) -> pa.RecordBatch:

@@ -7,6 +7,7 @@ outbox/                          written by the pipeline, read by offices
 nodes/<domain>/store.json        where the stores of a node are (see store/location); readable by its owner only
 nodes/<domain>/store.sqlite      its registry, unless the stores are in PostgreSQL
 nodes/<domain>/office.sqlite     its post office: mailboxes and queued letters
+nodes/<domain>/tracked        exists while the node tracks its entities for the archive
 nodes/<domain>/peers.json        its peers and the keys shared with them; readable by its owner only
 """
 

@@ -27,7 +27,7 @@ _SECOND: Final = 1_000_000  # microseconds
 
 ProblemKind = Literal[
     "no_pipeline", "pipeline_lag", "peer_down", "peer_stalled", "disk_low", "journal_refusing", "registry_refusing",
-    "changes_waiting", "outbox_unread", "dead_letters", "events_lost",
+    "changes_waiting", "outbox_unread", "dead_letters", "events_lost", "archive",
 ]  # fmt: skip
 """Stable names; docs/operations.md describes them."""
 
@@ -173,6 +173,7 @@ class HealthMonitor:
                 self._refusing(),
                 self._outbox_unread(now),
                 self._dead_letters(),
+                self._archive(),
                 [Problem("events_lost", *loss) for loss in self._losses()],
             )
             return sorted((problem for part in parts for problem in part), key=lambda problem: problem.since)
@@ -336,6 +337,19 @@ class HealthMonitor:
                 f"{status.dead_letters} records could not be processed; see pipeline/dead_letters in the data folder"
             )
             yield Problem("dead_letters", since, detail)
+
+    def _archive(self) -> Iterator[Problem]:
+        status = self._status
+        if status is None:
+            return
+        if status.archive is None:
+            if self._settings.archive:
+                detail = (
+                    "this node journals for the archive, but the pipeline does not archive; start it with --archive"
+                )
+                yield Problem("archive", self._started, detail)
+        elif status.archive["problem"] is not None:
+            yield Problem("archive", status.archive["problem_since"], f"the archive: {status.archive['problem']}")
 
 
 def _problem(kind: ProblemKind, failure: Failure | None) -> list[Problem]:

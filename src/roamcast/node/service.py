@@ -26,6 +26,7 @@ from roamcast.node.control.entity_cache import EntityCache
 from roamcast.node.control.gateway_requests import GatewayRequests
 from roamcast.node.control.peer_requests import PeerRequests
 from roamcast.node.control.queries import Queries
+from roamcast.node.control.tracking import Tracker
 from roamcast.node.control.writer import ControlWriter
 from roamcast.node.data_folder import DataFolder
 from roamcast.node.health import HealthMonitor, WatchedLinks, WatchedStore
@@ -123,6 +124,7 @@ class Node:
                 linked_peers=lambda: [name for name in self.office.peers.names() if not folder.has_node(name)],
                 entities=self.entities,
                 before_restore=self._fetch_bound_sources,
+                tracker=Tracker(journal, node_folder / "tracked", is_on=settings.archive),
             )
             opened.callback(self.control.close)
             outbox = Outbox(folder.outbox)

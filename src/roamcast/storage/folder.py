@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from roamcast.durable import check_writable, make_folder, storage_errors, sync_file, sync_folder
 from roamcast.errors import StorageError
@@ -78,6 +78,15 @@ class FolderStorage:
         with storage_errors(path):
             try:
                 return path.read_bytes()
+            except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+                self._check_folder()
+                return None
+
+    def open(self, name: str) -> BinaryIO | None:
+        path = self._folder / name
+        with storage_errors(path):
+            try:
+                return path.open("rb")
             except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
                 self._check_folder()
                 return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import BinaryIO, NamedTuple, Protocol
 
 __all__ = ["Storage", "StoredFile"]
 
@@ -48,6 +48,9 @@ class Storage(Protocol):
 
     def get(self, name: str) -> bytes | None:
         """The content of a file; None if there is none."""
+
+    def open(self, name: str) -> BinaryIO | None:
+        """A file for reading parts of it; None if there is none. Its methods raise StorageError or OSError."""
 
     def get_file(self, name: str, path: Path) -> bool:
         """Write the content of a file to a local path, not durably. Returns whether there is one."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import errno
 import logging
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final, cast
 
 from roamcast.durable import storage_errors
 from roamcast.errors import (
@@ -41,6 +41,7 @@ _S3: Final = {
 }
 _ATTEMPTS: Final = 2  # of s3fs, for errors that botocore does not retry; callers repeat what fails for longer
 _PART_BYTES: Final = 8 << 20
+_READ_BYTES: Final = 1 << 20  # at least
 _DELETED_AT_ONCE: Final = 1_000
 _NO_CREDENTIALS: Final = frozenset({"NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError"})
 _FORBIDDEN: Final = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
@@ -116,6 +117,15 @@ class RemoteStorage:
                 return None
             return content
 
+    def open(self, name: str) -> BinaryIO | None:
+        with self._errors():
+            try:
+                file = self._files.open(self._path(name), "rb", cache_type="readahead", block_size=_READ_BYTES)
+            except FileNotFoundError as error:
+                _check_missing(error)
+                return None
+        return cast(BinaryIO, _RemoteFile(file, self._errors))
+
     def get_file(self, name: str, path: Path) -> bool:
         with storage_errors(path):
             path.touch()  # a file that cannot be written is not an error of the storage
@@ -178,6 +188,21 @@ class RemoteStorage:
             refusal = _refusal(error, self.url)
             message, hint = (refusal.message, refusal.hint) if refusal else (_text(error), _UNREACHABLE_HINT)
             raise StorageError(f"the storage does not work: {message}", where=self.url, hint=hint) from error
+
+
+class _RemoteFile:
+    """A file that is read, with the errors of the storage."""
+
+    def __init__(self, file: BinaryIO, errors: Callable[[], AbstractContextManager[None]]) -> None:
+        self._file = file
+        self._errors = errors
+
+    def read(self, size: int = -1) -> bytes:
+        with self._errors():
+            return self._file.read(size)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
 
 
 def _check_missing(error: FileNotFoundError) -> None:

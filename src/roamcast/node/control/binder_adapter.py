@@ -10,12 +10,9 @@ from itertools import chain
 
 from roamcast.bind.discovery.cells import Cell
 from roamcast.bind.discovery.messages import SourceRequest, request_of
-from roamcast.bind.lcesm.binder import Binder
 from roamcast.bind.lcesm.messages import (
-    Attributes,
     Bound,
     Effect,
-    EntityRegistered,
     MatchStarted,
     MatchStopped,
     Message,
@@ -25,7 +22,6 @@ from roamcast.bind.lcesm.messages import (
     SourceRegistered,
     StateChanged,
     Subscribed,
-    SubscriberRegistered,
     SubscriptionState,
     Unbound,
     Unsubscribed,
@@ -39,11 +35,12 @@ from roamcast.model import BEFORE_ALL, Lifecycle, Position, Subscription, split_
 from roamcast.node.control.control_update import ControlUpdate
 from roamcast.node.control.held_bindings import HeldBindings
 from roamcast.node.control.queries import CheckedQuery, Queries
+from roamcast.node.control.tracking import Tracker, registration, state_record
 from roamcast.node.control.wants import NodeWants
 from roamcast.store.registry.port import RegistryStore
 from roamcast.store.registry.values import Change, Entity
 
-__all__ = ["BinderAdapter", "registration"]
+__all__ = ["BinderAdapter"]
 
 
 @dataclass(slots=True)
@@ -77,12 +74,23 @@ class BinderAdapter:
     If an update cannot be stored, discard the adapter and restore another one from the registry.
     """
 
-    def __init__(self, queries: Queries, wants: NodeWants, held: type[HeldBindings] = HeldBindings) -> None:
-        """`wants`: whether the events of a source of another node come here, and what time it is there."""
+    def __init__(
+        self,
+        queries: Queries,
+        wants: NodeWants,
+        held: type[HeldBindings] = HeldBindings,
+        tracker: Tracker | None = None,
+    ) -> None:
+        """`wants`: whether the events of a source of another node come here, and what time it is there. If the
+        `tracker` is on, updates begin with the tracking records of what they follow from.
+        """
+        tracker = tracker or Tracker()
+        self.is_tracked = tracker.is_on
+        self._told: list[Record] = []
         self.wants = wants
         self._held = held(wants.is_confirmed, self._may_be_silent)
         self._ends: dict[tuple[str, str], int] = {}  # of bindings to sources of other nodes, by their clocks
-        self._binder = Binder(queries.space, queries.places)
+        self._binder = tracker.binder(queries.space, queries.places, self._told)
         self._subscriptions: dict[str, _LifecycleSubscription] = {}
         self._agents: Counter[str] = Counter()
         self._moving_regions: dict[str, set[str]] = {}  # by subscriber: subscriptions the pipeline has
@@ -102,13 +110,14 @@ class BinderAdapter:
         at: int,
         wants: NodeWants,
         held: type[HeldBindings] = HeldBindings,
+        tracker: Tracker | None = None,
     ) -> tuple[BinderAdapter, ControlUpdate]:
         """The adapter as stored in the registry, and what has changed since; nothing after a mere restart.
 
         `remote` are the sources of other nodes. Subscriptions that cannot be served are stopped and have no bindings,
         see `changed_places`.
         """
-        adapter = cls(queries, wants, held)
+        adapter = cls(queries, wants, held, tracker)
         for subscription in registry.subscriptions_with_moving_region():
             if subscription.in_pipeline:
                 adapter._moving_regions.setdefault(subscription.subscriber, set()).add(subscription.id)
@@ -327,7 +336,8 @@ class BinderAdapter:
         may_hold: Callable[[str, str], bool] = lambda *_: False,
         kept: Callable[[str], Iterable[str]] = lambda _: (),
     ) -> ControlUpdate:
-        update = ControlUpdate()
+        update = ControlUpdate(records=self._told.copy())
+        self._told.clear()
         first_active = []
         for effect in self._held.apply(effects, at, may_hold, kept):
             match effect:
@@ -355,6 +365,8 @@ class BinderAdapter:
                     self.states[state.value] += 1
                     subscription.state = state
                     self._update_interest(subscription)
+                    if self.is_tracked:
+                        update.records.append(state_record(effect, subscription.subscriber))
                 case MatchStarted(id, at):
                     subscription = self._subscriptions[id]
                     update.records.append(
@@ -384,15 +396,3 @@ def _must_accept() -> Iterator[None]:
         yield
     except RoamcastError as error:
         raise RuntimeError(f"the binder disagrees with the registry: {error}") from error
-
-
-def registration(entity: Entity) -> EntityRegistered | None:
-    """The message to the binder; None for a gateway, which no subscription is about."""
-    attributes: Attributes = entity.attributes
-    match entity.kind:
-        case "source":
-            return SourceRegistered(entity.id, attributes, entity.position)
-        case "subscriber":
-            return SubscriberRegistered(entity.id, attributes, entity.position)
-        case "gateway":
-            return None

@@ -16,13 +16,14 @@ from roamcast.bind.lcesm.messages import (
 )
 from roamcast.errors import ConflictError, NotFoundError, PermissionDeniedError, RoamcastError
 from roamcast.group_commit import Submission
-from roamcast.journal.records import REMOVAL, SUBSCRIPTION, Record
+from roamcast.journal.records import FORGOTTEN, REMOVAL, SUBSCRIPTION, Record
 from roamcast.model import Lifecycle, Position, Subscription
 from roamcast.node.clock import Clock
-from roamcast.node.control.binder_adapter import BinderAdapter, registration
+from roamcast.node.control.binder_adapter import BinderAdapter
 from roamcast.node.control.control_update import ControlUpdate
 from roamcast.node.control.entity_cache import EntityCache
 from roamcast.node.control.queries import AcceptedQuery
+from roamcast.node.control.tracking import registration
 from roamcast.store.registry.port import (
     RegistryStore,
     check_id,
@@ -172,6 +173,7 @@ class RequestGroup:
         entity = self.get(id)
         self.flush_moves()
         at = self._clock.now()
+        self.update.records += [Record(FORGOTTEN, id, at)] if self._adapter.is_tracked else []
         for subscription in self._subscriptions_of(id) if entity.kind == "subscriber" else ():
             if subscription.has_moving_region and subscription.in_pipeline:
                 self.update.records += (

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from copy import copy
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from roamcast.bind.discovery.backbone import Backbone
 from roamcast.errors import RoamcastError, StorageError, UnavailableError
@@ -26,11 +26,13 @@ from roamcast.node.control.changed_places import changed_places
 from roamcast.node.control.control_outbox import ControlOutbox
 from roamcast.node.control.control_update import ControlUpdate
 from roamcast.node.control.entity_cache import EntityCache
+from roamcast.node.control.mailbox_erasure import MailboxErasure, Mailboxes
 from roamcast.node.control.peer_sources import PeerSources
 from roamcast.node.control.peer_wants import ControlParts, PeerWants
 from roamcast.node.control.queries import AcceptedQuery, Queries
 from roamcast.node.control.request_group import ControlRequest, NamedQueries, Outcome, RequestGroup
 from roamcast.node.control.rights import checked
+from roamcast.node.control.tracking import Tracker
 from roamcast.node.metrics import Metrics
 from roamcast.store.registry.port import RegistryStore
 from roamcast.store.registry.values import Change, Entity
@@ -46,13 +48,6 @@ _RETRY = 1.0  # seconds
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0  # seconds
 _PRUNE_EVERY = 3600.0  # seconds
 _PRUNED = 10_000  # bindings at a time
-
-
-class Mailboxes(Protocol):
-    """The part of the post office that the control writer uses."""
-
-    def erase(self, receivers: Iterable[str]) -> None:
-        """Erase the mailboxes of removed subscribers for good; later letters to them are dropped. Idempotent."""
 
 
 class ControlWriter:
@@ -84,6 +79,7 @@ class ControlWriter:
         entities: EntityCache | None = None,
         before_restore: Callable[[Backbone], None] = lambda _: None,
         parts: ControlParts | None = None,
+        tracker: Tracker | None = None,
         group_commit: Callable[..., GroupCommit[ControlRequest]] = GroupCommit,
     ) -> None:
         """Restore everything from the registry, which may take a while. `entities` is filled and kept up to date.
@@ -92,10 +88,10 @@ class ControlWriter:
         sources are gone. At most `max_peer_sources` sources of each other node are known here, and each may want
         `max_wants` of this one. `link_with` has the name of the path from a node to this data folder; `shares_folder`
         says whether another node uses it, `linked_peers` which peers do not. `before_restore` may request the sources
-        of other nodes. Fault simulations replace `parts` and `group_commit`.
+        of other nodes. The `tracker` journals what the archive needs. Fault simulations replace `parts` and
+        `group_commit`.
         """
         self._registry = registry
-        self._mailboxes = mailboxes
         self._outbox = ControlOutbox(registry, journal)
         self._queries = queries
         self._clock = clock
@@ -105,6 +101,7 @@ class ControlWriter:
         session = registry.new_incarnation(clock.now())
         self.peer_sources = PeerSources(domain, self.entities, clock, session, silence, max_peer_sources)
         self._parts = parts or ControlParts()
+        self._tracker = tracker or Tracker()
         self.peer_wants = PeerWants(
             registry,
             link_with,
@@ -118,7 +115,7 @@ class ControlWriter:
         )
         self._adapter: BinderAdapter | None = None
         self._without_lifecycle = 0  # subscriptions
-        self._to_erase = registry.retired_subscribers()
+        self._erasure = MailboxErasure(mailboxes, registry.retired_subscribers())
         self._prune_at = self._clock.monotonic()
         self._registry_works = True  # as far as known
         self._registry_error: StorageError | None = None  # the last one
@@ -130,7 +127,9 @@ class ControlWriter:
         before_restore(self.peer_sources.backbone)
         self._rebuild()
         self._outbox.catch_up()
-        self._erase_mailboxes()
+        self._tracker.start()
+        self._journal_snapshot()
+        self._erasure.run()
         self._commits = group_commit(
             "control-writer",
             self._handle,
@@ -234,7 +233,7 @@ class ControlWriter:
         return self._commits.submit(ControlRequest(apply, done_when_stored, alone, reads, subscriptions, entities))
 
     def _next_due(self) -> float:
-        unfinished = not self._registry_works or self._outbox.behind or self._to_erase
+        unfinished = not self._registry_works or self._outbox.behind or self._erasure.is_due
         return self._clock.monotonic() + _RETRY if unfinished else self._prune_at
 
     def _handle(self, submissions: Sequence[Submission[ControlRequest]]) -> None:
@@ -318,7 +317,7 @@ class ControlWriter:
         if group.pipeline is not None:
             now = self._clock.now()
             self._outbox.inform_pipeline(group.pipeline, group.adapter(), self.peer_wants.links().records(now), now)
-        self._erase_mailboxes()
+        self._erasure.run()
 
     def _apply_in_memory(self, group: RequestGroup) -> None:
         """The group is stored: update what other threads see."""
@@ -328,7 +327,7 @@ class ControlWriter:
             else:
                 self.entities.put(entity)
         self.peer_sources.note_group(group.adapter(), group.entities)
-        self._to_erase += group.removed_subscribers
+        self._erasure.add(group.removed_subscribers)
         self._without_lifecycle += group.without_lifecycle
         self._metrics.moves_accepted.inc(group.accepted_moves)
         self._metrics.moves_stale.inc(group.stale_moves)
@@ -364,28 +363,33 @@ class ControlWriter:
             self._clock.now(),
             self.peer_wants.own,
             self._parts.held,
+            self._tracker,
         )
         self._outbox.behind = True
         update.changes += last
+        if not last:
+            self._tracker.request_snapshot()
         self._store(update)
         self._without_lifecycle = adapter.without_lifecycle_at_restore
         self._adapter = adapter
         self.peer_sources.restart(adapter)
         return adapter
 
-    def _erase_mailboxes(self) -> None:
-        if self._to_erase:
-            self._mailboxes.erase(self._to_erase)
-            self._to_erase = []
+    def _journal_snapshot(self) -> None:
+        """If one is due, and everything before it is journalled."""
+        if not self._outbox.behind:
+            remote = self.peer_sources.backbone.remote_sources()
+            self._tracker.snapshot_if_due(self._clock.now, self.entities, remote, self._registry, self._queries)
 
     def _tidy(self, *, idle: bool) -> None:
         """Do what is not urgent. Failures are retried."""
         try:
             if idle:
                 self._check_disks()
-                self._erase_mailboxes()
+                self._erasure.run()
                 self._outbox.forget()
                 self._publish()
+            self._journal_snapshot()
             if self._clock.monotonic() >= self._prune_at:
                 self._prune_at = self._clock.monotonic() + _RETRY
                 if self._registry.prune(self._clock.now() - self._history, _PRUNED) < _PRUNED:

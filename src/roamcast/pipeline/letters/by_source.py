@@ -56,14 +56,19 @@ _NEWEST: Final = ("node", "source", "seq", "time", "event", "attributes")
 class DedupedEvents:
     """`fresh` are the events that count, ordered by node and offset. `seen` has the sources with new events.
 
-    `last_known` are the events of this kind: they were published before somebody wanted them.
+    `last_known` are the events of this kind: they were published before somebody wanted them. `copies` are the nodes
+    and offsets of those that were dropped because they are duplicates.
     """
 
     fresh: pa.Table
     last_known: pa.Table
-    duplicates: int
+    copies: pa.Table
     seen: Mapping[SourceKey, Ranges]
     dead_letters: list[DeadLetter] = field(default_factory=list)
+
+    @property
+    def duplicates(self) -> int:
+        return int(self.copies.num_rows)
 
 
 def address_events(
@@ -89,6 +94,7 @@ def address_events(
     report = LetterReport(
         dict(tables.stacks),
         {"events": events.fresh.num_rows, "duplicates_dropped": events.duplicates},
+        copies=_offsets(events.copies),
         dead_letters=events.dead_letters,
         late=late,
         load=LoadRows.of_matched(matched),
@@ -123,7 +129,7 @@ def dedupe_events(matched: pa.Table, seen: Mapping[SourceKey, Ranges]) -> Dedupe
     return DedupedEvents(
         fresh=events.filter(pa.array(is_new)),
         last_known=events.filter(pc.equal(events["kind"], LAST_KNOWN)),
-        duplicates=int(np.count_nonzero(~is_first)) - len(refused),
+        copies=_without(events.filter(pa.array(is_local)).filter(pa.array(~is_first)), refused),
         seen=changed,
         dead_letters=[*_dead_letters(matched.filter(pc.invert(matched["complete"])), _INCOMPLETE), *refused],
     )
@@ -155,6 +161,23 @@ def _first_copies(
         if any(fresh):
             changed[source] = ranges
     return is_new, changed, refused
+
+
+def _without(events: pa.Table, refused: Sequence[DeadLetter]) -> pa.Table:
+    """The nodes and offsets of events, but for those that were refused."""
+    rows = events.select(["node", "offset"])
+    if not refused or not rows.num_rows:
+        return rows
+    names = {(letter.node, letter.offset) for letter in refused}
+    return rows.filter(pa.array([(row["node"], row["offset"]) not in names for row in rows.to_pylist()]))
+
+
+def _offsets(events: pa.Table) -> dict[str, list[int]]:
+    """The offsets of events by node."""
+    offsets: dict[str, list[int]] = {}
+    for node, offset in zip(events["node"].to_pylist(), events["offset"].to_pylist(), strict=True):
+        offsets.setdefault(node, []).append(offset)
+    return offsets
 
 
 def _dead_letters(events: pa.Table, reason: str) -> list[DeadLetter]:

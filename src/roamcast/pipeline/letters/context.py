@@ -150,7 +150,8 @@ class ShardTables:
 class LetterReport(NamedTuple):
     """What a step did for some shards: the new `stacks`, the letters in `files`, and what is counted.
 
-    `late` are events that came after the bindings of their source had been deleted.
+    `late` are events that came after the bindings of their source had been deleted. `copies` are the offsets, by node,
+    of events that were dropped because they are duplicates.
     """
 
     stacks: Mapping[str, tuple[Part, ...]]
@@ -162,6 +163,7 @@ class LetterReport(NamedTuple):
     scanned: int = 0
     matches: int = 0
     sample: Sequence[MatchSample] = ()
+    copies: Mapping[str, Sequence[int]] = {}
 
     def to_json(self) -> bytes:
         return orjson.dumps(
@@ -189,4 +191,5 @@ class LetterReport(NamedTuple):
             values["scanned"],
             values["matches"],
             [MatchSample(*event) for event in values["sample"]],
+            values["copies"],
         )

@@ -32,6 +32,7 @@ from roamcast.pipeline.query.shared_pipeline import SharedPipeline
 from roamcast.pipeline.query.takeover import Inherited, take_over_registries, take_over_state
 from roamcast.pipeline.state.manifests import BEFORE_FIRST, Manifest, StateFolder
 from roamcast.pipeline.state.moving_regions import MovingRegionState
+from roamcast.storage.folder import FolderStorage
 from roamcast.storage.port import Storage
 
 __all__ = ["FORMAT", "NEW_HINT", "PipelineFolder", "open_pipeline"]
@@ -107,6 +108,10 @@ class PipelineFolder:
         with storage_errors(folder):
             shutil.rmtree(folder, ignore_errors=True)  # on their way when a process was killed
         return SharedOutbox(self._shared.storage, folder)
+
+    def archive_storage(self, data: Path) -> Storage:
+        """Where the archive is: the data folder, or the shared storage."""
+        return FolderStorage(data) if self._shared is None else self._shared.storage
 
     def begin_generation(self) -> None:
         """Count this start, so that older processes stop."""

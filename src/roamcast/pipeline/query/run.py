@@ -100,7 +100,14 @@ def pipeline_limits(settings: PipelineSettings, clustering: DrtClusterSettings) 
             settings.partitioner, categories=parameters, distribution=distribution, matcher=settings.matcher
         ),
     )
-    return PipelineLimits(settings.records, settings.driver_events, settings.driver_letters, settings.outbox, batch)
+    return PipelineLimits(
+        settings.records,
+        settings.driver_events,
+        settings.driver_letters,
+        settings.outbox,
+        settings.archive_days if settings.archive else None,
+        batch,
+    )
 
 
 def run_pipeline(

@@ -29,6 +29,7 @@ from roamcast.failures import wall_time
 from roamcast.journal.reader import open_journal
 from roamcast.pipeline.letters.context import LetterContext, LetterReport
 from roamcast.pipeline.letters.job import make_letters_by_job, make_letters_here
+from roamcast.pipeline.query.archiving import BatchArchive
 from roamcast.pipeline.query.batch_state import BatchResult, BatchSettings, BatchState
 from roamcast.pipeline.query.identity import NEW_HINT, PipelineFolder
 from roamcast.pipeline.query.partitioning_status import partitioning_status
@@ -52,13 +53,14 @@ class PipelineLimits:
     """`records`: the maximum of one batch. `outbox`: matching pauses while an office has that many unread batches.
 
     Batches with up to `driver_events` events and `driver_letters` matches are processed in the driver; a Spark job
-    would take longer.
+    would take longer. Batches are archived if there are days for which the archive keeps them (`archive_days`).
     """
 
     records: int = 50_000
     driver_events: int = 20_000
     driver_letters: int = 20_000
     outbox: int = 1_000
+    archive_days: float | None = None
     batch: BatchSettings = field(default_factory=BatchSettings)
 
 
@@ -85,6 +87,11 @@ class PipelineQuery:
         self._outbox = outbox or pipeline.open_outbox(data)
         self._limits = limits
         self._state = BatchState(pipeline.state, pipeline.manifest, limits.batch)
+        self._archive: BatchArchive | None = None
+        if limits.archive_days is not None:
+            storage, committed = pipeline.archive_storage(data), pipeline.manifest.batch
+            check = pipeline.check_generation
+            self._archive = BatchArchive(storage, pipeline.id, committed, limits.archive_days, check)
         self._batch_lock = threading.Lock()  # held while a batch runs; `stop` takes it for good
         self._stopping = threading.Event()
         self._status = PipelineStatus(pipeline.id, pipeline.manifest.batch, pipeline.manifest.counters)
@@ -111,6 +118,8 @@ class PipelineQuery:
         writer = reader.load().writeStream.foreachBatch(self._on_batch)
         query = writer.option("checkpointLocation", str(self._pipeline.checkpoint)).start()
         threading.Thread(target=self._beat, args=(query,), name="pipeline-heartbeat", daemon=True).start()
+        if self._archive is not None:
+            self._archive.start()
         return query
 
     def stop(self) -> None:
@@ -118,6 +127,8 @@ class PipelineQuery:
         self._stopping.set()
         self._batch_lock.acquire()
         self._heartbeat_over.set()
+        if self._archive is not None:
+            self._archive.stop()
 
     def _on_batch(self, _: DataFrame, batch: int) -> None:
         with self._batch_lock:
@@ -174,6 +185,9 @@ class PipelineQuery:
             self._letters_per_event = letters / control.events
         result = self._state.compute_result(prepared, reports)
         timer.step("result")
+        if self._archive is not None:
+            self._archive.add(batch, self._journal, ranges, reports)
+            timer.step("archive")
         self._write_dead_letters(batch, result.dead_letters)
         self._pipeline.check_generation()
         self._outbox.commit(self._pipeline.id, batch, result.letters)
@@ -183,6 +197,8 @@ class PipelineQuery:
         timer.step("outbox")
         self._pipeline.check_generation()
         self._state.commit(result)
+        if self._archive is not None:
+            self._archive.committed(batch)
         timer.step("commit")
         self._update_status(
             batch=batch,
@@ -296,7 +312,10 @@ class PipelineQuery:
             try:
                 self._status_changed.clear()
                 count, since = self._count_dead_letters()
-                self._update_status(written_at=wall_time(), dead_letters=count, dead_letters_since=since)
+                archive = None if self._archive is None else self._archive.status()
+                self._update_status(
+                    written_at=wall_time(), dead_letters=count, dead_letters_since=since, archive=archive
+                )
                 self._outbox.write_status(self._status)
             finally:
                 self._status_writer.release()

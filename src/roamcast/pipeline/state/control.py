@@ -13,12 +13,13 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 import shapely
 
 from roamcast.errors import CorruptionError, InputError
 from roamcast.journal.bodies import BindingBody, RemovalBody, SubscriptionBody, encode_condition
 from roamcast.journal.port import JournalReader
-from roamcast.journal.records import BINDING, RECORD_SCHEMA, REMOVAL, SUBSCRIPTION, UNBINDING
+from roamcast.journal.records import BINDING, RECORD_SCHEMA, REMOVAL, SUBSCRIPTION, UNBINDING, are_tracking
 from roamcast.model import EARLIEST, LATEST, split_name
 from roamcast.pipeline.state.parts import RESTORE_HINT
 
@@ -44,7 +45,10 @@ class DeadLetter(NamedTuple):
 
 
 class ControlRecords(NamedTuple):
-    """The control records of a batch, the number of its events, and the terms of some of these."""
+    """The control records of a batch, the number of its events, and the terms of some of these.
+
+    Tracking records are left out.
+    """
 
     records: pa.Table
     events: int
@@ -69,7 +73,7 @@ def _read_offsets(path: Path) -> dict[str, int]:
 
 
 def read_control_records(journal: JournalReader, ranges: OffsetRanges) -> ControlRecords:
-    """Read the control records in these ranges, ordered by node and offset."""
+    """Read the control records in these ranges, ordered by node and offset. Tracking records are left out."""
     tables, terms, total = [RECORD_SCHEMA.empty_table()], [], 0
     for node, (after, through) in sorted(ranges.items()):
         begin = after or journal.first_offset(node) - 1  # a new node starts with the first record that it still has
@@ -78,7 +82,8 @@ def read_control_records(journal: JournalReader, ranges: OffsetRanges) -> Contro
             terms.append(journal.sample_terms(node, begin, through))
             total += through - begin
     records = pa.concat_tables(tables)
-    return ControlRecords(records, total - records.num_rows, terms)
+    events = total - records.num_rows
+    return ControlRecords(records.filter(pc.invert(are_tracking(records["kind"]))), events, terms)
 
 
 def parse_control_record(record: Row) -> Row:

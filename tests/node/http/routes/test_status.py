@@ -24,7 +24,7 @@ def test_health_has_the_pipelines_last_batch(node: RunningNode) -> None:
         "pipeline": {
             "id": "p", "batch": 7, "counters": {"events": 2}, "written_at": iso(written.written_at),
             "running_batch": 8, "running_since": "1970-01-01T00:00:01Z", "waiting_for_storage": None,
-            "partitioning": None,
+            "partitioning": None, "archive": None,
         },
     }  # fmt: skip
 

@@ -16,7 +16,7 @@ from roamcast.model import iso
 from roamcast.node.health import Problem
 from roamcast.node.http.api_route import ApiRoute
 from roamcast.node.http.dependencies import TheNode
-from roamcast.node.http.schemas.status import HealthOut, LiveOut, ReadyOut
+from roamcast.node.http.schemas.status import ArchiveOut, HealthOut, LiveOut, ReadyOut
 from roamcast.node.service import Node
 
 router = APIRouter(tags=["status"], route_class=ApiRoute)
@@ -106,6 +106,7 @@ def _pipeline_json(node: Node) -> dict[str, Any] | None:
         "running_since": None if status.running_since is None else iso(status.running_since),
         "waiting_for_storage": status.waiting_for_storage,
         "partitioning": status.partitioning,
+        "archive": status.archive and {name: status.archive[name] for name in ArchiveOut.model_fields},
     }
 
 

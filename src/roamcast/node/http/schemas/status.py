@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 from roamcast.node.http.schemas.base import ResponseModel, Time
 
-__all__ = ["HealthOut", "LiveOut", "ReadyOut", "SceneChangedOut", "SceneOut"]
+__all__ = ["ArchiveOut", "HealthOut", "LiveOut", "ReadyOut", "SceneChangedOut", "SceneOut"]
 
 
 class ProblemOut(ResponseModel):
@@ -26,6 +26,24 @@ class LagOut(ResponseModel):
     seconds: float = Field(description="Age of the oldest of them.")
 
 
+class ArchivedOut(ResponseModel):
+    """Up to where the archive has what a node journalled, without a gap."""
+
+    since: Time
+    time: Time
+    offset: int
+
+
+class ArchiveOut(ResponseModel):
+    """The archive of the pipeline."""
+
+    nodes: dict[str, ArchivedOut]
+    files: int = Field(description="Files that are compacted.")
+    recent: int = Field(description="Batches that are not.")
+    bytes: int
+    erasing: int = Field(description="Erasures that are not carried out in all files. Nobody can read what they erase.")
+
+
 class PipelineOut(ResponseModel):
     """The last report of the pipeline."""
 
@@ -37,6 +55,7 @@ class PipelineOut(ResponseModel):
     running_since: Time | None
     waiting_for_storage: str | None = Field(description="Why the running batch cannot go on, if storage fails.")
     partitioning: dict[str, Any] | None = Field(description="Shards and categories, if the index is partitioned.")
+    archive: ArchiveOut | None
 
 
 class HealthOut(ResponseModel):

@@ -1,0 +1,1 @@
+"""The archive: what journals had, kept as a partitioned table. Written by the pipeline, read by backtests."""

@@ -1,0 +1,97 @@
+"""`roamcast bench archive`: what it costs to archive a day of events, and how long it takes to find some of them.
+
+Events are spread evenly over a square and a day. They are archived in batches as the pipeline archives them, compacted
+in between, and then read by a box with a small share of them, by a source, and without pruning.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from roamcast.archive.compaction import Compaction
+from roamcast.archive.reader import Archive, open_archive
+from roamcast.archive.writer import ArchiveWriter
+from roamcast.journal.records import EVENT, ROW_SCHEMA, at_offsets
+from roamcast.model import Box
+from roamcast.storage.folder import FolderStorage
+
+__all__ = ["bench_archive"]
+
+Say = Callable[[str], None]
+
+_BATCH = 50_000
+_SOURCES = 10_000
+_DAY_US = 24 * 3600 * 1_000_000
+_BEGIN = 20_000 * _DAY_US
+_TERMS = np.array([f"term-{number}" for number in range(1_000)])
+_SIDE = 1.0  # degrees
+_BOX = Box(0.5, 0.5, 0.51, 0.51)  # a ten-thousandth of the square
+
+
+def bench_archive(events: int, say: Say) -> dict[str, float]:
+    """Write and read `events` events of a day. Seconds, rows and bytes."""
+    with tempfile.TemporaryDirectory(prefix="roamcast-bench-") as folder:
+        storage = FolderStorage(Path(folder))
+        writer = ArchiveWriter(storage, "bench", -1)
+        compaction = Compaction(storage, now=lambda: (_BEGIN + _DAY_US) * 1_000)  # the end of the day
+        batches = -(-events // _BATCH)
+        times = {"add": 0.0, "compact": 0.0}
+        for batch, rows in enumerate(_batches(events)):
+            began = time.perf_counter()
+            offset, time_us = rows["offset"][-1].as_py(), _BEGIN + _DAY_US * batch // batches
+            firsts, ends = {"local": rows["offset"][0].as_py()}, {"local": offset}
+            writer.add(batch, [rows], {"local": [(offset, time_us)]}, firsts, ends, {})
+            times["add"] += (added := time.perf_counter()) - began
+            compaction.run("bench", batch)
+            times["compact"] += time.perf_counter() - added
+            if (batch + 1) % 20 == 0:
+                say(f"{batch + 1} of {batches} batches")
+        archive = open_archive(folder)
+        size = sum(file.size for file in archive.files())
+        results = {
+            "events": events,
+            "add_events_per_s": round(events / times["add"]),
+            "compact_events_per_s": round(events / max(times["compact"], 1e-9)),
+            "files": len(archive.files()),
+            "bytes_per_event": round(size / events, 1),
+        }
+        for name, read in (
+            ("box", lambda archive: archive.events(box=_BOX)),
+            ("source", lambda archive: archive.events(sources=[("local", "source-7")])),
+            ("all", lambda archive: archive.events(columns=["terms"])),
+        ):
+            results |= _timed(name, open_archive(folder), read)
+        return results
+
+
+def _timed(name: str, archive: Archive, read: Callable[[Archive], Iterator[pa.RecordBatch]]) -> dict[str, float]:
+    began = time.perf_counter()
+    found = sum(rows.num_rows for rows in read(archive))
+    seconds = time.perf_counter() - began
+    return {f"{name}_s": round(seconds, 2), f"{name}_found": found, f"{name}_rows_read": archive.counts.rows}
+
+
+def _batches(events: int) -> Iterator[pa.RecordBatch]:
+    random = np.random.default_rng(1)
+    for first in range(0, events, _BATCH):
+        count = min(_BATCH, events - first)
+        numbers = np.arange(first, first + count)
+        terms = pa.ListArray.from_arrays(np.arange(0, 4 * count + 1, 4), pa.array(random.choice(_TERMS, 4 * count)))
+        columns = {
+            "kind": pa.repeat(pa.scalar(EVENT, pa.string()), count),
+            "entity": pa.array(np.char.add("source-", (numbers % _SOURCES).astype(str))),
+            "seq": pa.array(numbers // _SOURCES + 1),
+            "id": pa.array(np.char.add("event-", numbers.astype(str))),
+            "time": pa.array(_BEGIN + numbers * (_DAY_US // events)).cast(ROW_SCHEMA.field("time").type),
+            "x": pa.array(random.random(count) * _SIDE),
+            "y": pa.array(random.random(count) * _SIDE),
+            "terms": terms,
+        }
+        arrays = [columns.get(field.name, pa.nulls(count, field.type)) for field in ROW_SCHEMA]
+        yield at_offsets("local", first + 1, pa.RecordBatch.from_arrays(arrays, schema=ROW_SCHEMA))
