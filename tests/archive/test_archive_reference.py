@@ -14,7 +14,8 @@ from roamcast.space import contains
 
 COORDINATE = st.floats(-180, 180) | st.integers(-3, 3).map(float)
 POINT = st.tuples(COORDINATE, COORDINATE)
-BATCH = st.lists(st.tuples(st.sampled_from(["north", "south"]), st.booleans(), POINT), max_size=8)
+SOURCE = st.sampled_from(["s", "t", "s@north"])
+BATCH = st.lists(st.tuples(st.sampled_from(["north", "south"]), SOURCE, st.booleans(), POINT), max_size=8)
 BOX = st.tuples(COORDINATE, COORDINATE, COORDINATE, COORDINATE).map(
     lambda c: Box(c[0], min(c[1], c[3]), c[2], max(c[1], c[3]))
 )
@@ -25,12 +26,14 @@ BOX = st.tuples(COORDINATE, COORDINATE, COORDINATE, COORDINATE).map(
     st.none() | BOX,
     st.none() | st.integers(-1, 9),
     st.none() | st.integers(-1, 9),
+    st.none() | st.sets(st.sampled_from([("north", "s"), ("south", "t"), ("south", "s")])),
 )
 def test_a_reader_finds_what_a_filter_finds(
-    batches: list[tuple[list[tuple[str, bool, tuple[float, float]]], bool]],
+    batches: list[tuple[list[tuple[str, str, bool, tuple[float, float]]], bool]],
     box: Box | None,
     begin: int | None,
     end: int | None,
+    sources: set[tuple[str, str]] | None,
 ) -> None:
     journals = Journals(memory_storage())
     limits = CompactionLimits(recent=1, rows=20, small=4, cell=3, grace=0.0)
@@ -38,18 +41,21 @@ def test_a_reader_finds_what_a_filter_finds(
     seq = 0
     for number, (rows, compacts) in enumerate(batches):
         records: dict[str, list[object]] = {}
-        for node, is_event, (x, y) in rows:
+        for node, source, is_event, (x, y) in rows:
             seq += 1
-            records.setdefault(node, []).append(event("s", seq, x, y) if is_event else track("s", seq, x, y))
+            records.setdefault(node, []).append(event(source, seq, x, y) if is_event else track(source, seq, x, y))
             offset = len(journals.records.get(node, [])) + len(records[node])
             in_box = box is None or bool(contains(*box, x, y))
+            home, id = ("north", "s") if "@" in source else (node, source)
+            if sources is not None and (home, id) not in sources:
+                continue
             if is_event and in_box and (begin is None or begin <= number) and (end is None or number < end):
                 expected.append((number, node, offset))
         journals.add(records)  # type: ignore[arg-type]
         if compacts:
             journals.compact(limits)
     times = [None if each is None else START + each * HOUR for each in (begin, end)]
-    found = journals.open().events_table(*times, box=box)
+    found = journals.open().events_table(*times, box=box, sources=sources)
     columns = (found[name].to_pylist() for name in ("batch", "node", "offset"))
     assert list(zip(*columns, strict=True)) == sorted(expected)
 

@@ -276,8 +276,11 @@ def test_a_pipeline_that_does_not_archive_is_a_problem_of_a_node_that_does(tmp_p
     with in_process_node(tmp_path, archive=True) as node:
         beat(node.data)
         assert "does not archive" in problems(node)["archive"]["detail"]
-        beat(node.data, archive=archive | {"nodes": {}, "files": 0, "recent": 0, "bytes": 0, "erasing": 0})
+        archive |= {"nodes": {}, "files": 0, "recent": 0, "bytes": 0, "erasing": 0}
+        beat(node.data, archive=archive)
         assert problems(node) == {}
+    with in_process_node(tmp_path) as node:
+        assert "no tracks" in problems(node)["archive"]["detail"]
 
 
 def test_an_archive_that_is_not_compacted_is_a_problem(node: RunningNode) -> None:

@@ -76,6 +76,18 @@ def test_what_is_put_is_there(storage: Storage, place: str) -> None:
     assert storage.get("a/b") is None
 
 
+def test_parts_of_a_file_can_be_read(storage: Storage) -> None:
+    storage.put("a/b/one", b"0123456789")
+    file = storage.open("a/b/one")
+    assert file is not None
+    with file:
+        file.seek(4)
+        assert file.read(3) == b"456"
+        assert (file.seek(0, 2), file.read()) == (10, b"")
+    assert storage.open("a/b/two") is None
+    assert storage.open("a/b") is None
+
+
 def test_only_one_can_create_a_name(storage: Storage) -> None:
     """The others get what is there; who repeats the same is told that it is done."""
     assert storage.create("a/claim", b"mine") is None

@@ -67,9 +67,9 @@ class CompactionLimits:
     recent: int = 64
     recent_bytes: int = 64 << 20
     recent_age: float = 600.0
-    rows: int = 1_000_000
+    rows: int = 500_000
     small: int = 20_000
-    cell: int = 250_000
+    cell: int = 125_000
     erase_every: float = 600.0
     checked: int = 50
     grace: float = 900.0

@@ -147,13 +147,16 @@ def encode(rows: pa.Table, metadata: Mapping[str, Any] | None = None) -> bytes:
     return bytes(sink.getvalue())
 
 
-def open_parquet(storage: Storage, name: str) -> pq.ParquetFile | None:
-    """A file of the archive; None if it is not there. Raises CorruptionError if it is damaged."""
+def open_parquet(storage: Storage, name: str, dictionaries: Sequence[str] = ()) -> pq.ParquetFile | None:
+    """A file of the archive; None if it is not there. Raises CorruptionError if it is damaged.
+
+    The columns `dictionaries` are read as such.
+    """
     source = storage.open(name)
     if source is None:
         return None
     try:
-        file = pq.ParquetFile(source, page_checksum_verification=True)
+        file = pq.ParquetFile(source, page_checksum_verification=True, read_dictionary=list(dictionaries))
         format = _content(file).get("format")
     except _UNREADABLE as error:
         raise CorruptionError(f"unreadable: {error}", where=f"{storage.url}/{name}", hint=_HINT) from error

@@ -28,7 +28,9 @@ from roamcast.storage.location import open_storage
 from roamcast.storage.port import Storage
 from roamcast.storage.transfers import transfer_all
 
-__all__ = ["Archive", "Coverage", "CoverageError", "ReadCounts", "Source", "Tracks", "open_archive", "read_file"]
+__all__ = [
+    "Archive", "Coverage", "CoverageError", "ReadCounts", "ReadPlan", "Source", "Tracks", "open_archive", "read_file",
+]  # fmt: skip
 
 Source = tuple[str, str]
 """A source: its home, and its id there."""
@@ -260,7 +262,7 @@ def read_file(
             "the file is missing", where=f"{storage.url}/{file.name}", hint="open the archive again, or restore it"
         )
     try:
-        groups = _matching_groups(opened, plan)
+        groups = _groups_with(storage, file.name, _matching_groups(opened, plan), plan)
         counts.files += 1
         counts.row_groups += len(groups)
         counts.row_groups_pruned += opened.metadata.num_row_groups - len(groups)
@@ -316,6 +318,28 @@ def _matching_groups(file: pq.ParquetFile, plan: ReadPlan) -> list[int]:
     return groups
 
 
+def _groups_with(storage: Storage, name: str, groups: list[int], plan: ReadPlan) -> list[int]:
+    """Those of some row groups that have sources of the plan. Only one column is read for that."""
+    if plan.sources is None or not groups:
+        return groups
+    file = open_parquet(storage, name, dictionaries=["entity"])
+    if file is None:
+        return groups
+    wanted = _entities_of(plan.sources)
+    found = [
+        pc.fill_null(pc.take(pc.is_in(chunk.dictionary, wanted), chunk.indices), False).to_numpy(zero_copy_only=False)
+        for chunk in file.read_row_groups(groups, ["entity"])["entity"].chunks
+    ]
+    rows = [file.metadata.row_group(group).num_rows for group in groups]
+    hits = np.logical_or.reduceat(np.concatenate(found), np.cumsum([0, *rows[:-1]]))
+    return [group for group, hit in zip(groups, hits.tolist(), strict=True) if hit]
+
+
+def _entities_of(sources: Collection[Source]) -> pa.Array:
+    """The names that they have in journals."""
+    return pa.array(sorted({name for home, id in sources for name in (id, f"{id}@{home}")}), pa.string())
+
+
 def _wanted(
     rows: pa.Table, plan: ReadPlan, are_wanted: Callable[[pa.ChunkedArray], pa.ChunkedArray]
 ) -> pa.ChunkedArray:
@@ -329,8 +353,7 @@ def _wanted(
         x, y = (pc.fill_null(rows[name], float("nan")).to_numpy() for name in ("x", "y"))
         wanted = pc.and_(wanted, pa.chunked_array([pa.array(contains(*plan.box, x, y))]))
     if plan.sources is not None:
-        ids = pa.array(sorted({name for home, id in plan.sources for name in (id, f"{id}@{home}")}), pa.string())
-        wanted = pc.and_(wanted, pc.is_in(rows["entity"], ids))
+        wanted = pc.and_(wanted, pc.is_in(rows["entity"], _entities_of(plan.sources)))
         candidates = np.flatnonzero(wanted.to_numpy())
         of_plan = [source in plan.sources for source in _sources_of(rows.take(pa.array(candidates)))]
         exact = np.zeros(rows.num_rows, np.bool_)

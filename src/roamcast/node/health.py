@@ -350,6 +350,9 @@ class HealthMonitor:
                 yield Problem("archive", self._started, detail)
         elif status.archive["problem"] is not None:
             yield Problem("archive", status.archive["problem_since"], f"the archive: {status.archive['problem']}")
+        elif not self._settings.archive:
+            detail = "the pipeline archives, but the node journals no tracks for it: start the node with --archive"
+            yield Problem("archive", self._started, detail)
 
 
 def _problem(kind: ProblemKind, failure: Failure | None) -> list[Problem]:

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, BinaryIO, Final, cast
+from typing import Any, BinaryIO, Final, Self, cast
 
 from roamcast.durable import storage_errors
 from roamcast.errors import (
@@ -203,6 +203,12 @@ class _RemoteFile:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._file, name)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
 
 
 def _check_missing(error: FileNotFoundError) -> None:

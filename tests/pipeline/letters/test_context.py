@@ -45,6 +45,7 @@ _reports = st.builds(
     scanned=_counts,
     matches=_counts,
     sample=st.lists(st.builds(MatchSample, _names, _counts, _counts, st.lists(_counts, max_size=3)), max_size=3),
+    copies=st.dictionaries(_names, st.lists(_counts, max_size=3), max_size=3),
 )
 
 
