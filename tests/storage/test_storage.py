@@ -85,7 +85,6 @@ def test_parts_of_a_file_can_be_read(storage: Storage) -> None:
         assert file.read(3) == b"456"
         assert (file.seek(0, 2), file.read()) == (10, b"")
     assert storage.open("a/b/two") is None
-    assert storage.open("a/b") is None
 
 
 def test_only_one_can_create_a_name(storage: Storage) -> None:
