@@ -58,6 +58,14 @@ def test_fast_command_shows_nothing() -> None:
     assert screen.getvalue() == ""
 
 
+def test_a_bar_is_shown() -> None:
+    """Beside the step and the tasks."""
+    screen = Screen("━━━━━", terminal=True)
+    with Progress("matching", screen, patience=0) as progress:
+        progress.measure = lambda: (4, 8)
+        assert screen.seen.wait(LIMIT)
+
+
 def test_no_progress_without_a_terminal() -> None:
     """Scripts see only results and errors."""
     screen = Screen("starting", terminal=False)

@@ -62,7 +62,7 @@ def match(
     columns: Annotated[
         str | None, typer.Option(help="Columns of the result, from both sides: a,b,…", show_default="both ids")
     ] = None,
-    format: Annotated[str, typer.Option(help="Format of the result: one of Spark's.")] = "parquet",
+    format: Annotated[str, typer.Option(help="Format of the result: one of Spark's, or geoparquet.")] = "parquet",
     on_error: Annotated[
         OnError, typer.Option(help="Invalid rows: 'fail' reports the first and writes nothing; 'skip' ignores them.")
     ] = OnError.fail,
@@ -73,6 +73,9 @@ def match(
         SpaceName, typer.Option(help="'geographic': degrees, x is the longitude; 'planar': metres.")
     ] = SpaceName.geographic,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace earlier results.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Also show the plan, candidates per match and skew of this run.")
+    ] = False,
     master: Master = "local[2]",
     as_json: Json = False,
 ) -> None:
@@ -113,6 +116,7 @@ def match(
             space.value,
             on_error.value,
             Target(bad_rows, "json", overwrite, "--bad-rows") if bad_rows else None,
+            explain,
         )
     )
     # The work is done in another thread, so that this one receives Ctrl-C. That stops Spark or the local session, the
@@ -142,7 +146,10 @@ def match(
     figures = {"events": counts.events, "subscriptions": counts.subscriptions, "matches": counts.matches}
     text = f"{counted(counts.events, 'event')}, {counted(counts.subscriptions, 'subscription')}, "
     text += f"{counted(counts.matches, 'match', 'matches')}, {seconds:.1f} seconds"
-    print_result({**figures, "seconds": round(seconds, 1)}, text, as_json=as_json)
+    result: dict[str, object] = {**figures, "seconds": round(seconds, 1)}
+    if counts.explanation is not None:
+        result["explain"], text = counts.explanation.to_json(), f"{counts.explanation}\n{text}"
+    print_result(result, text, as_json=as_json)
 
 
 def _names(text: str) -> list[str]:

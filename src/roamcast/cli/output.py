@@ -73,7 +73,7 @@ def write_figures(figures: Mapping[str, Any], file: Path | None) -> None:
 
 
 class Progress:
-    """Shows the current step, and how far it is if `measure` returns (done, total).
+    """Shows the current step, and a bar if `measure` returns (done, total).
 
     One line on standard error, shown after two seconds and removed at the end. Nothing is shown if standard error is
     not a terminal.
@@ -105,11 +105,19 @@ class Progress:
         if not self._file.isatty() or self._over.wait(self._patience):
             return
         from rich.console import Console
+        from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as Bar
+        from rich.table import Column
 
-        with Console(file=self._file).status(self._text()) as status:
-            while not self._over.wait(_REFRESH):
-                status.update(self._text())
+        text = TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis"))
+        console = Console(file=self._file)
+        with Bar(SpinnerColumn(), text, BarColumn(), TimeElapsedColumn(), console=console, transient=True) as bar:
+            task = bar.add_task(self._step)
+            while True:
+                done, total = self.measure() if self.measure else (0, 0)
+                bar.update(task, description=self._text(done, total), completed=done, total=total or None)
+                if self._over.wait(_REFRESH):
+                    return
 
-    def _text(self) -> str:
-        done, total = self.measure() if self.measure else (0, 0)
+    def _text(self, done: int, total: int) -> str:
         return f"{self._step} … {done} of {total} tasks" if total > 1 else f"{self._step} …"

@@ -1,6 +1,8 @@
 """Matching of data frames, the public API for Spark: see docs/spark.md."""
 
 from roamcast.spark.compiled import CompiledSubscriptions, compile
+from roamcast.spark.geoparquet import read_geoparquet, write_geoparquet
 from roamcast.spark.matching import match
+from roamcast.spark.sql import register
 
-__all__ = ["CompiledSubscriptions", "compile", "match"]
+__all__ = ["CompiledSubscriptions", "compile", "match", "read_geoparquet", "register", "write_geoparquet"]

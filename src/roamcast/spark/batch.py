@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias, ca
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
+from pyspark.sql.types import SpatialType
 
 from roamcast.errors import InputError
-from roamcast.spark.compiled import SpaceName, compile_frame
+from roamcast.spark.compiled import SpaceName, compile_frame, files_of
 from roamcast.spark.events import EventColumnNames, plan_events
+from roamcast.spark.explain import Explanation, explain_run, new_reports
 from roamcast.spark.geojson import GEOMETRY
 from roamcast.spark.lines import CORRUPT, FieldKind
 from roamcast.spark.local import LocalSession, NeedsSparkError
@@ -52,6 +54,7 @@ class MatchCounts:
     matches: int
     bad_events: BadRows
     bad_subscriptions: BadRows
+    explanation: Explanation | None = None
 
 
 class MatchRequest(NamedTuple):
@@ -69,6 +72,7 @@ class MatchRequest(NamedTuple):
     space: SpaceName = "geographic"
     on_error: OnError = "fail"
     bad_rows: Target | None = None
+    explain: bool = False
 
     @property
     def on_bad_rows(self) -> OnError:
@@ -136,9 +140,9 @@ def match_files(
                 bad_subscriptions = _bad_subscriptions(spark, request, subscriptions, names)
                 request.refuse(bad_subscriptions, compiled.count + bad_subscriptions.count)
             step("matching")
-            tally = new_tally(spark)
+            tally, reports = new_tally(spark), new_reports(spark) if request.explain else None
             on_bad_rows = "fail" if isinstance(spark, LocalSession) else request.on_bad_rows
-            matches = match_frame(events.frame, compiled, event_names, request.columns, on_bad_rows, tally)
+            matches = match_frame(events.frame, compiled, event_names, request.columns, on_bad_rows, tally, reports)
             try:
                 request.out.write(matches)
             except (PySparkException, Py4JJavaError) as error:
@@ -148,8 +152,13 @@ def match_files(
             bad_events = BadRows()
             if tally.value.bad:
                 bad_events, _ = _bad_events(spark, request, events, event_names)
-            counts = tally.value
-    return MatchCounts(counts.events - counts.bad, compiled.count, counts.matches, bad_events, bad_subscriptions)
+            counts, explanation = tally.value, None
+            if reports is not None:
+                places = request.events.location, request.subscriptions.location
+                explanation = explain_run(events.frame, files_of(compiled), reports.value, places, request.out.location)
+    return MatchCounts(
+        counts.events - counts.bad, compiled.count, counts.matches, bad_events, bad_subscriptions, explanation
+    )
 
 
 def match_local_files(
@@ -198,7 +207,14 @@ def _bad_subscriptions(
 
 
 def _for_output(bad: DataFrame) -> DataFrame:
-    columns = [f"`{name}`" for name in bad.columns if name not in (PLACE, NUMBER, PROBLEM)]
+    """Geometries as WKB, because JSON cannot have Spark's own."""
+    columns = [
+        f"st_asbinary(`{field.name}`) AS `{field.name}`"
+        if isinstance(field.dataType, SpatialType)
+        else f"`{field.name}`"
+        for field in bad.schema.fields
+        if field.name not in (PLACE, NUMBER, PROBLEM)
+    ]
     return bad.selectExpr(f"{PLACE} AS place", PROBLEM, *columns)
 
 

@@ -16,7 +16,20 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql.types import ArrayType, AtomicType, BinaryType, DataType, NullType, NumericType, StringType, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    AtomicType,
+    BinaryType,
+    DataType,
+    GeographyType,
+    GeometryType,
+    NullType,
+    NumericType,
+    SpatialType,
+    StringType,
+    StructType,
+    UserDefinedType,
+)
 
 from roamcast.errors import InputError
 from roamcast.space import Floats
@@ -52,8 +65,11 @@ def _is_terms(kind: DataType) -> bool:
 NUMBER: Final = ColumnKind("numbers", lambda kind: isinstance(kind, NumericType | StringType | NullType))
 TERMS: Final = ColumnKind("an array of texts, or texts with ';' between terms", _is_terms)
 TEXT: Final = ColumnKind("texts", lambda kind: isinstance(kind, StringType))
-GEOMETRY: Final = ColumnKind("WKB, WKT or GeoJSON", lambda kind: isinstance(kind, BinaryType | StringType))
-ID: Final = ColumnKind("numbers or texts", lambda kind: isinstance(kind, AtomicType))
+_GEOMETRIES: Final = BinaryType | StringType | GeometryType | GeographyType | UserDefinedType
+GEOMETRY: Final = ColumnKind("WKB, WKT, GeoJSON or GEOMETRY", lambda kind: isinstance(kind, _GEOMETRIES))
+ID: Final = ColumnKind(
+    "numbers or texts", lambda kind: isinstance(kind, AtomicType) and not isinstance(kind, SpatialType)
+)
 
 
 class _Found(NamedTuple):
@@ -106,6 +122,10 @@ class SentColumns:
         if found not in self._sent:
             self._sent.append(found)
         return self._sent.index(found)
+
+    def field(self, position: int) -> StructField:
+        """The column at a position."""
+        return self._sent[position].field
 
     def select(self) -> DataFrame:
         return self._frame.selectExpr(*(f"{found.path} AS _{at}" for at, found in enumerate(self._sent)))

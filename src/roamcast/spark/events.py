@@ -24,6 +24,7 @@ from roamcast.spark.columns import (
     to_terms,
 )
 from roamcast.spark.geometry import read_points
+from roamcast.spark.geometry_types import check_geometry, mark_geometry
 from roamcast.spark.lines import CORRUPT, TextLines
 from roamcast.spark.problems import Problems, good_rows
 
@@ -111,9 +112,12 @@ def plan_events(
     Raises InputError for columns that are missing or have a wrong type.
     """
     sent = SentColumns(frame, _SIDE, passed)
+    fields: tuple[StructField, ...] = sent.fields
     point: tuple[int, ...]
     if names.geometry is not None:
         point = (sent.position(names.geometry, GEOMETRY, hint="pass geometry="),)
+        check_geometry(sent.field(point[0]), _SIDE, space, areas=False)
+        fields = mark_geometry(fields, point[0], space)
     else:
         point = sent.position(names.x, NUMBER, hint="pass x="), sent.position(names.y, NUMBER, hint="pass y=")
     terms = None if names.terms is None else sent.position(names.terms, TERMS, hint=_NO_TERMS)
@@ -121,4 +125,4 @@ def plan_events(
         sent.position(CORRUPT, TEXT, hint="")
     id = None if names.id is None else sent.position(names.id, ID, hint="pass id=")
     reader = EventReader(space, len(sent.fields), sent.names, point, terms, id, names.lines)
-    return sent.select(), sent.fields, reader
+    return sent.select(), fields, reader

@@ -1,7 +1,8 @@
 """Columns of geometry: regions from Polygons and MultiPolygons, and points. Does not use Spark.
 
-Binary columns are WKB, also with SRID (EWKB), Z and M; columns of text are WKT or GeoJSON. Heights are ignored. Rows
-that cannot be used get a problem. A null is no geometry, and no problem.
+Binary columns are WKB, also with SRID (EWKB), Z and M; columns of text are WKT or GeoJSON. Spark's GEOMETRY and
+GEOGRAPHY come as structs of SRID and WKB. Heights are ignored. Rows that cannot be used get a problem. A null is no
+geometry, and no problem.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def read_points(column: pa.Array, space: Space, problems: Problems) -> tuple[Flo
 
     Whether coordinates are in range is not checked.
     """
-    plain = _plain_points(column)
+    plain = _plain_points(column, space)
     if plain is not None:
         return plain
     shapes = _parse(column, ("Point",), problems)
@@ -86,8 +87,11 @@ def read_points(column: pa.Array, space: Space, problems: Problems) -> tuple[Flo
     return shapely.get_x(shapes), shapely.get_y(shapes)
 
 
-def _plain_points(column: pa.Array) -> tuple[Floats, Floats] | None:
+def _plain_points(column: pa.Array, space: Space) -> tuple[Floats, Floats] | None:
     """The points of a column that only has little-endian WKB of two coordinates: a hundred times faster."""
+    column, systems = _without_systems(column)
+    if systems is not None and space.name == "geographic" and not np.isin(systems, (0, _WGS84)).all():
+        return None
     if not pa.types.is_binary(column.type) or column.null_count or not len(column):
         return None
     if not pc.all(pc.equal(pc.binary_length(column), _PLAIN_POINT.itemsize)).as_py():
@@ -101,7 +105,7 @@ def _plain_points(column: pa.Array) -> tuple[Floats, Floats] | None:
 
 def _parse(column: pa.Array, expected: Sequence[str], problems: Problems) -> Shapes:
     """Parse geometries of the expected kinds. The others are None."""
-    column = column.storage if isinstance(column, pa.ExtensionArray) else column
+    column, systems = _without_systems(column.storage if isinstance(column, pa.ExtensionArray) else column)
     values = np.empty(len(column), np.object_)
     values[:] = column.to_pylist()
     shapes = np.full(len(values), None, np.object_)
@@ -115,7 +119,15 @@ def _parse(column: pa.Array, expected: Sequence[str], problems: Problems) -> Sha
         _refuse(shapes, unreadable, [_parse_problem(name, parse, value) for value in values[unreadable]], problems)
     empty = np.flatnonzero(shapely.is_empty(shapes))
     _refuse(shapes, empty, ["the geometry is empty"] * len(empty), problems)
-    return shapes
+    return shapes if systems is None else shapely.set_srid(shapes, systems)
+
+
+def _without_systems(column: pa.Array) -> tuple[pa.Array, Integers | None]:
+    """The WKB of Spark's GEOMETRY and GEOGRAPHY, and the SRID of each row; other columns as they are."""
+    if not pa.types.is_struct(column.type):
+        return column, None
+    systems = pc.fill_null(pc.struct_field(column, "srid"), 0).to_numpy(zero_copy_only=False)
+    return pc.struct_field(column, "wkb"), systems.astype(np.int64)
 
 
 def _encoding(value: Any) -> int:

@@ -46,11 +46,16 @@ class IndexFiles(NamedTuple):
         """Open the files. A process keeps them from task to task; they are mapped, once for all processes of a host."""
         return _open(SparkFiles.getRootDirectory() if self.distributed else self.folder, self)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all files."""
+        segments = (*(ref.segment for ref in self.stack), *filter(None, [self.polygons]))
+        return (self.rows, *map(file_name, segments))
+
     def distribute(self, context: SparkContext) -> IndexFiles:
         """Let Spark send the files to executors. They must then stay in the folder until the process ends."""
         known = {url.rpartition("/")[2] for url in context.listFiles}
-        segments = (*(ref.segment for ref in self.stack), *filter(None, [self.polygons]))
-        for name in (self.rows, *map(file_name, segments)):
+        for name in self.names:
             if name not in known:  # equal segments have equal names
                 context.addFile(str(Path(self.folder) / name))
         return self._replace(distributed=True)

@@ -97,6 +97,10 @@ class LocalSession:
         visible = [file for name, file in names.items() if not _HIDDEN.search(name)] or [root]
         with _reading():
             metadata = [pq.read_metadata(file) for file in visible]
+        if any(_is_spatial(each.schema) for each in metadata):
+            _needs_spark("GEOMETRY and GEOGRAPHY")
+        keys = [(each.metadata or {}).get(b"geo") for each in metadata]
+        footers = [(str(file), key and key.decode()) for file, key in zip(visible, keys, strict=True)]
         schemas = [each.schema.to_arrow_schema().remove_metadata() for each in metadata]
         if any(schema != schemas[0] for schema in schemas):
             _needs_spark("files with different columns")
@@ -104,7 +108,7 @@ class LocalSession:
             _RowGroup(f, n) for f, each in zip(visible, metadata, strict=True) for n in range(each.num_row_groups)
         ]
         try:
-            return LocalFrame(self, groups, schemas[0], from_arrow_schema(schemas[0]))
+            return LocalFrame(self, groups, schemas[0], from_arrow_schema(schemas[0]), footers=footers)
         except PySparkException:
             _needs_spark("columns of other types")
 
@@ -132,14 +136,21 @@ class _RowGroup(NamedTuple):
 
 
 class LocalFrame:
-    """In place of a DataFrame of Parquet files. `sent` are the selected columns, as Spark sends them to Python."""
+    """In place of a DataFrame of Parquet files. `sent` are the selected columns, as Spark sends them to Python.
+
+    `footers` has the path of each file, and its key `geo`.
+    """
 
     def __init__(
         self, session: LocalSession, groups: Sequence[_RowGroup], types: pa.Schema, schema: StructType,
-        sent: pa.Schema | None = None,
+        sent: pa.Schema | None = None, footers: Sequence[tuple[str, str | None]] = (),
     ) -> None:  # fmt: skip
         self.sparkSession, self.schema, self.columns = session, schema, schema.names
-        self.groups, self._types, self._sent = groups, types, sent or pa.schema([])
+        self.groups, self._types, self._sent, self.footers = groups, types, sent or pa.schema([]), footers
+
+    def with_metadata(self, schema: StructType) -> LocalFrame:
+        """The frame with the metadata that fields have in this schema."""
+        return LocalFrame(self.sparkSession, self.groups, self._types, schema, self._sent, self.footers)
 
     def selectExpr(self, *expressions: str) -> LocalFrame:  # noqa: N802 - Spark's name
         """Select plain columns, which are then called `_0`, `_1`, …"""
@@ -226,6 +237,11 @@ class _LocalRows:
 
     def __getattr__(self, name: str) -> NoReturn:
         _needs_spark(name)
+
+
+def _is_spatial(schema: pq.ParquetSchema) -> bool:
+    """Whether a column is of Parquet's own types of geometries."""
+    return any(schema.column(at).logical_type.type in ("GEOMETRY", "GEOGRAPHY") for at in range(len(schema)))
 
 
 def _sent_type(kind: pa.DataType) -> pa.DataType:

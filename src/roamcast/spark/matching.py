@@ -12,6 +12,7 @@ from roamcast.errors import InputError
 from roamcast.spark.columns import check_names
 from roamcast.spark.compiled import CompiledSubscriptions, SpaceName, compile, fields_of, files_of
 from roamcast.spark.events import EventColumnNames, plan_events
+from roamcast.spark.explain import ReportAccumulator
 from roamcast.spark.lines import CORRUPT
 from roamcast.spark.problems import PROBLEM, OnBadRows, check_choice
 from roamcast.spark.tally import TallyAccumulator
@@ -20,7 +21,15 @@ from roamcast.spark.tasks import MatchTask, ResultColumn
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["find_bad_events", "kept_columns", "match", "match_frame"]
+__all__ = ["MatchPlan", "find_bad_events", "kept_columns", "match", "match_frame", "plan_match"]
+
+
+class MatchPlan(NamedTuple):
+    """The frame that tasks get, what they do with it, and the columns of the result."""
+
+    selected: DataFrame
+    task: MatchTask
+    schema: StructType
 
 
 def match(
@@ -71,8 +80,22 @@ def match_frame(
     columns: Sequence[str] | None,
     on_bad_rows: OnBadRows,
     tally: TallyAccumulator | None = None,
+    reports: ReportAccumulator | None = None,
 ) -> DataFrame:
-    """Like `match`. Tasks count what they do in `tally`."""
+    """Like `match`. Tasks count what they do in `tally`, and add themselves to `reports`."""
+    plan = plan_match(frame, compiled, names, columns, on_bad_rows)
+    task = plan.task._replace(tally=tally, reports=reports)
+    return plan.selected.mapInArrow(lambda batches: task.run(batches), plan.schema)
+
+
+def plan_match(
+    frame: DataFrame,
+    compiled: CompiledSubscriptions,
+    names: EventColumnNames,
+    columns: Sequence[str] | None,
+    on_bad_rows: OnBadRows,
+) -> MatchPlan:
+    """Choose the columns. Raises InputError as `match` does."""
     chosen = _choose(columns, [names.id] if names.id else frame.columns, frame.columns, compiled.columns)
     of_events = [column.name for column in chosen if column.of_event]
     selected, fields, reader = plan_events(frame, names, of_events, compiled.space)
@@ -87,8 +110,7 @@ def match_frame(
     if on_bad_rows == "collect":
         schema.add(PROBLEM, StringType())
     check_names(schema.names, "matches")
-    task = MatchTask(reader, files_of(compiled), tuple(result), on_bad_rows, tally)
-    return selected.mapInArrow(lambda batches: task.run(batches), schema)
+    return MatchPlan(selected, MatchTask(reader, files_of(compiled), tuple(result), on_bad_rows), schema)
 
 
 def find_bad_events(frame: DataFrame, names: EventColumnNames, space: SpaceName, tally: TallyAccumulator) -> DataFrame:

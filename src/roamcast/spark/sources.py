@@ -2,7 +2,7 @@
 
 | suffix                       | format                                                                       |
 | ---------------------------- | ---------------------------------------------------------------------------- |
-| `.parquet`, `.pq`, `.orc`    | columns with types                                                           |
+| `.parquet`, `.pq`, `.orc`    | columns with types; of GeoParquet, what it says of geometries is checked     |
 | `.ndjson`, `.jsonl`, `.json` | one JSON object on each line                                                 |
 | `.csv`                       | a header, then one row on each line                                          |
 | `.geojson`                   | features of a FeatureCollection: their properties are the columns            |
@@ -25,6 +25,7 @@ from pyspark.sql.types import ArrayType, DataType, DoubleType, StringType, Struc
 
 from roamcast.errors import InputError
 from roamcast.spark.geojson import Noun, feature_lines
+from roamcast.spark.geoparquet import with_file_metadata
 from roamcast.spark.lines import CORRUPT, FieldKind, TextLines
 
 if TYPE_CHECKING:
@@ -92,7 +93,10 @@ class Source(NamedTuple):
             return self._replace(format=self.format or _format_of(PurePath(self.location)) or "parquet")
         path = local_path(self.location)
         if path.exists():
-            return self._replace(format=self.format or self._only_format(path))
+            format = self.format or self._only_format(path)
+            if format == "geojson" and path.is_file() and not path.stat().st_size:  # Spark would not see it
+                raise InputError("is empty", where=self.location, hint="a GeoJSON file is one JSON document")
+            return self._replace(format=format)
         if not _GLOB.search(str(path)) or ("{" not in str(path) and not glob.glob(str(path))):  # noqa: PTH207 - absolute
             raise InputError("no such file", where=self.location, hint="check the path")
         return self._replace(format=self.format or _format_of(path) or "parquet")
@@ -130,8 +134,9 @@ class Source(NamedTuple):
                 lines = feature_lines(texts, self.location, noun, id or "id")
                 frame = spark.read.schema(_json_schema(spark, lines, fields)).json(lines)
                 return SourceFrame(frame, self._place, TextLines("geojson", fields=tuple(fields.items())))
-            case "parquet":
-                return SourceFrame(self._reader(spark).parquet(path), _ROW)
+            case "parquet" | "geoparquet":
+                frame = self._reader(spark).parquet(path)
+                return SourceFrame(with_file_metadata(frame) if "text" in fields.values() else frame, _ROW)
             case _:
                 frame = self._reader(spark).format(str(self.format)).load(path)
                 return SourceFrame(frame, _FILE if self.format == "orc" else self._place)

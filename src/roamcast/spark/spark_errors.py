@@ -15,6 +15,8 @@ from roamcast.errors import ConflictError, InputError, RoamcastError, StorageErr
 __all__ = ["spark_errors"]
 
 _REFUSALS: Final = ("No space left on device", "Read-only file system", "Permission denied", "Disk quota exceeded")
+_JAVA_CALL: Final = "An error occurred while calling "
+_FILE_SYSTEMS: Final = re.compile(r'No FileSystem for scheme "[^"]*"|Class \S*FileSystem not found')
 _OURS: Final = "roamcast.errors.InputError: "
 _CONDITIONS: Final[dict[str, Callable[[str], RoamcastError]]] = {
     "PATH_NOT_FOUND": lambda text: InputError(text, hint="check the path"),
@@ -22,6 +24,7 @@ _CONDITIONS: Final[dict[str, Callable[[str], RoamcastError]]] = {
     "TABLE_OR_VIEW_NOT_FOUND": lambda text: InputError(text, hint="check the name"),
     "TABLE_OR_VIEW_ALREADY_EXISTS": lambda text: ConflictError(text, hint="pass another name, or --overwrite"),
     "UNABLE_TO_INFER_SCHEMA": lambda text: InputError(text, hint="is it empty, or does it have another format?"),
+    "UNSUPPORTED_DATA_TYPE_FOR_DATASOURCE": lambda text: InputError(text, hint="leave it out, or pass another format"),
     "DATA_SOURCE_NOT_FOUND": lambda text: InputError(text, hint="check the format and Spark's packages"),
     "FAILED_READ_FILE": lambda text: InputError(text, hint="is it damaged, or does it have another format or header?"),
 }
@@ -48,6 +51,11 @@ def _translate(report: str) -> RoamcastError:
     condition = re.search(r"\[([A-Z_]+)(?:\.[A-Z_.]+)?\] (.*?)(?: SQLSTATE|$)", report, re.MULTILINE)
     if condition and condition[1] in _CONDITIONS:
         return _CONDITIONS[condition[1]](condition[2].rstrip("."))
-    # A Python worker's report ends with the error, Java's begins with it.
+    no_files = _FILE_SYSTEMS.search(report)
+    if no_files:
+        hint = "check the URI; if it is right, Spark needs the jars of its file system: see docs/spark.md"
+        return InputError(no_files[0], hint=hint)
+    # A Python worker's report ends with the error, Java's begins with it, after the call.
+    lines = [line.removeprefix(": ") for line in lines if not line.startswith(_JAVA_CALL)] or lines
     reason = lines[-1] if "Traceback" in report else lines[0]
     return UnavailableError(f"Spark failed: {reason}", hint="nothing was written")

@@ -26,6 +26,7 @@ from roamcast.spark.columns import (
     to_terms,
 )
 from roamcast.spark.geometry import read_regions
+from roamcast.spark.geometry_types import check_geometry, mark_geometry
 from roamcast.spark.lines import CORRUPT, TextLines
 from roamcast.spark.problems import PROBLEM, Problems, good_rows, problem_column, quote_value
 
@@ -164,11 +165,15 @@ def plan_subscriptions(
     sent = SentColumns(frame, _SIDE, columns)
     box = tuple(sent.position(name, NUMBER, hint=_NO_BOX) for name in names.box or ())
     geometry = None if names.geometry is None else sent.position(names.geometry, GEOMETRY, hint="pass geometry=")
+    fields = sent.fields
+    if geometry is not None:
+        check_geometry(sent.field(geometry), _SIDE, space, areas=True)
+        fields = mark_geometry(fields, geometry, space)
     terms = None if names.terms is None else sent.position(names.terms, TERMS, hint=_NO_TERMS)
     if names.lines is not None:
         sent.position(CORRUPT, TEXT, hint="")
     id = None if names.id is None else sent.position(names.id, ID, hint="pass id=")
-    return sent.select(), SubscriptionReader(space, sent.fields, sent.names, box, terms, id, geometry, names.lines)
+    return sent.select(), SubscriptionReader(space, fields, sent.names, box, terms, id, geometry, names.lines)
 
 
 def _difference(box: Floats, of_geometry: Floats) -> str | None:

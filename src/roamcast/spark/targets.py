@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from roamcast.durable import storage_errors, sync_file, sync_folder
 from roamcast.errors import ConflictError, InputError
+from roamcast.spark.geoparquet import GEOPARQUET, write_geoparquet
 from roamcast.spark.sources import TABLE, Source, is_local, local_path
 
 if TYPE_CHECKING:
@@ -20,7 +21,10 @@ __all__ = ["Target"]
 
 
 class Target(NamedTuple):
-    """A place for rows in a format of Spark's: a path, a URI, or `table:NAME`. `option` is how a user names it."""
+    """A place for rows: a path, a URI, or `table:NAME`. `option` is how a user names it.
+
+    The format is `geoparquet`, or one of Spark's.
+    """
 
     location: str
     format: str = "parquet"
@@ -32,6 +36,9 @@ class Target(NamedTuple):
 
         That is a file, a folder that is not empty or has an input, and one with other files than results.
         """
+        if self.format == GEOPARQUET and self.location.startswith(TABLE):
+            hint = f"pass a folder or a URI with {self.option}, or --format parquet"
+            raise InputError("a table cannot be GeoParquet", where=self.location, hint=hint)
         if not self.is_folder or not self._folder.exists():
             return
         out, where, another = self._folder, self.location, f"pass another folder with {self.option}"
@@ -52,7 +59,13 @@ class Target(NamedTuple):
         """Write rows. If anything fails, a local folder is unchanged; of other places Spark decides that."""
         if self.is_folder:
             with _replace_folder(self._folder) as folder:
-                rows.write.format(self.format).save(f"file://{folder}")
+                if self.format == GEOPARQUET:
+                    write_geoparquet(rows, f"file://{folder}")
+                else:
+                    rows.write.format(self.format).save(f"file://{folder}")
+            return
+        if self.format == GEOPARQUET:
+            write_geoparquet(rows, self.location, mode="overwrite" if self.overwrite else "error")
             return
         writer = rows.write.format(self.format).mode("overwrite" if self.overwrite else "error")
         if self.location.startswith(TABLE):

@@ -11,13 +11,14 @@ from roamcast.match.port import Matches
 from roamcast.pipeline.tasks.memory import exclude_modules_from_collection
 from roamcast.spark.columns import combine
 from roamcast.spark.events import CheckedEvents, EventReader
+from roamcast.spark.explain import ReportAccumulator, TaskCounts, report_task
 from roamcast.spark.index_files import IndexFiles, OpenIndex
 from roamcast.spark.problems import PROBLEM, BadRowError, OnBadRows, Problems, describe_row, problem_column
 from roamcast.spark.tally import Tally, TallyAccumulator
 
-__all__ = ["MatchTask", "ResultColumn"]
+__all__ = ["EVENTS_AT_ONCE", "MatchTask", "ResultColumn"]
 
-_EVENTS_AT_ONCE: Final = 50_000
+EVENTS_AT_ONCE: Final = 50_000
 _BYTES_AT_ONCE: Final = 64 << 20
 _ROWS_OUT: Final = 100_000
 
@@ -44,11 +45,16 @@ class MatchTask(NamedTuple):
     columns: tuple[ResultColumn, ...]
     on_bad_rows: OnBadRows
     tally: TallyAccumulator | None = None
+    reports: ReportAccumulator | None = None
 
     def run(self, batches: Batches) -> Batches:
         """The function for mapInArrow."""
         exclude_modules_from_collection()
         opened = self.files and self.files.open()
+        with report_task(self.reports, opened and opened.subscriptions) as counts:
+            yield from self._run(batches, opened, counts)
+
+    def _run(self, batches: Batches, opened: OpenIndex | None, counts: TaskCounts) -> Batches:
         for batch in _regroup(batches):
             events = self.reader.read(batch)
             tally = Tally(batch.num_rows, len(events.problems))
@@ -64,6 +70,7 @@ class MatchTask(NamedTuple):
                     yield from self._rows(events, opened, matches)
             if self.tally is not None:
                 self.tally.add(tally)
+            counts.add(tally, batch.nbytes)
 
     def _error(self, batch: pa.RecordBatch, problems: Problems) -> BadRowError:
         row = min(problems)
@@ -105,7 +112,7 @@ def _regroup(batches: Batches) -> Batches:
     held: list[pa.RecordBatch] = []
     for batch in batches:
         held.append(batch)
-        if sum(each.num_rows for each in held) >= _EVENTS_AT_ONCE or sum(b.nbytes for b in held) >= _BYTES_AT_ONCE:
+        if sum(each.num_rows for each in held) >= EVENTS_AT_ONCE or sum(b.nbytes for b in held) >= _BYTES_AT_ONCE:
             yield from _join(held)
             held = []
     if held:

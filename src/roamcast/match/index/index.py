@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple, Protocol, Self
 
@@ -102,6 +103,20 @@ class Index:
     ) -> None:
         self._segments = [_SegmentSearch(segment) for segment in segments]
         self._exact, self._pairs_at_once = exact, pairs_at_once
+        self._of_thread = threading.local()
+
+    @property
+    def scanned(self) -> int:
+        """How many postings the current thread has compared so far."""
+        return getattr(self._of_thread, "scanned", 0)
+
+    @property
+    def segment_count(self) -> int:
+        return len(self._segments)
+
+    @property
+    def posting_count(self) -> int:
+        return sum(len(segment.arrays.posting) for segment in self._segments)
 
     def match(self, events: Events) -> Matches:
         """Return all matches. Raises as `matches` does."""
@@ -136,6 +151,7 @@ class Index:
                 size = max(min(done, size // 2), 1)
                 continue
             chunk = _sort(hits, begin, size, scanned)
+            self._of_thread.scanned = self.scanned + scanned
             yield chunk
             begin, scanned = begin + size, 0
             if begin == len(encoded.x):
