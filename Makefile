@@ -13,16 +13,19 @@ WORKERS ?= 3
 PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadscope --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help run test soak install check format java chromium postgresql versitygw clean
+.PHONY: help run test test-s3a soak install check format java chromium postgresql versitygw clean
 
 help:  ## Show this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
 
 run: install  ## Set up, then start roamcast with a small live scenario and print the page's address
 	$(BIN)/roamcast up
 
 test: $(VENV)/.dev java chromium postgresql versitygw $(VENV)/spark.jsa check  ## Set up, then run all checks and the whole test suite
 	$(PYTEST)
+
+test-s3a: $(VENV)/.dev java versitygw  ## Test Spark's own access to S3; downloads 674 MB of jars, once
+	ROAMCAST_TEST_S3A=1 $(BIN)/python -m pytest tests/e2e/test_s3a.py
 
 soak: $(VENV)/.dev java chromium postgresql versitygw $(VENV)/spark.jsa  ## Run the suite with twenty times as many generated examples; takes long
 	$(PYTEST) --hypothesis-profile soak --timeout 0

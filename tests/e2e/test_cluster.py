@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from batches import PureStream, placed
+from spark_submit import EXPECTED, submit
 from worlds import event, journal, letters, removal, subscription, town
 
 from roamcast.journal.records import Record
@@ -149,6 +156,38 @@ def test_tasks_that_run_twice_make_each_letter_once(
         until(lambda: len(letters(data)) >= len(expected), 240, "all letters")
         assert sorted(letters(data)) == expected
     assert any('"Speculative":true' in path.read_text() for path in log.iterdir())
+
+
+@pytest.mark.timeout(600)
+def test_data_frames_are_matched_without_a_shared_disk(cluster: StandaloneCluster, tmp_path: Path) -> None:
+    """The index is in a folder that workers cannot see. The call is the one for a single machine."""
+    found = submit(cluster.hidden, cluster.master, Path(sys.executable), {"PYTHONPATH": os.pathsep.join(sys.path)})
+    del found["package"]
+    assert found == EXPECTED
+
+
+@pytest.mark.timeout(600)
+def test_roamcast_match_explains_what_a_cluster_did(cluster: StandaloneCluster, tmp_path: Path) -> None:
+    """The index is sent to each worker that has tasks; figures are those of the run."""
+    for number in range(4):
+        columns = {"x": [float(x % 9) for x in range(100)], "y": [1.0] * 100, "event_id": [*range(100)]}
+        (tmp_path / "events").mkdir(exist_ok=True)
+        pq.write_table(pa.table(columns), tmp_path / "events" / f"{number}.parquet")
+    (tmp_path / "boxes.csv").write_text("subscription_id,min_x,min_y,max_x,max_y\na,0,0,2,2\nb,5,0,5,9\n")
+    command = [sys.executable, "-m", "roamcast", "match", "--events", "events", "--subscriptions", "boxes.csv"]
+    options = ["--out", "out", "--terms", "", "--subscription-terms", "", "--explain", "--json", "--master"]
+    process = subprocess.run(
+        [*command, *options, cluster.master],
+        cwd=tmp_path, env={**os.environ, "TMPDIR": str(cluster.hidden)}, capture_output=True, check=False, text=True,
+    )  # fmt: skip
+    assert process.returncode == 0, process.stderr
+    figures = json.loads(process.stdout)
+    explained = figures["explain"]
+    assert figures["matches"] == explained["per_task"]["matches"]["total"] == 4 * (12 + 11 + 11 + 11)
+    assert (explained["subscriptions"], explained["per_task"]["events"]["total"]) == (2, 400)
+    assert explained["executors"] in (1, 2)
+    assert explained["shipped_bytes"] == explained["executors"] * explained["index_bytes"] > 0
+    assert explained["plan"][0].endswith(f"Spark sends it to {explained['executors']} executors")
 
 
 def wait_for_batch(data: Path, batch: int) -> None:

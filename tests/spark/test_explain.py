@@ -11,10 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from roamcast.match.index.index import Index
 from roamcast.match.index.lsm import build_index
 from roamcast.match.port import Events, Subscriptions
-from roamcast.spark.batch import MatchRequest, match_files
+from roamcast.spark.batch import MatchRequest, match_files, match_local_files
 from roamcast.spark.explain import Explanation
+from roamcast.spark.local import LocalSession
 from roamcast.spark.sources import Source
 from roamcast.spark.targets import Target
 
@@ -26,7 +28,7 @@ pytestmark = pytest.mark.spark
 TERMS = pa.list_(pa.string())
 
 
-def explain(spark: SparkSession, folder: Path, events: list[int]) -> Explanation:
+def explain(folder: Path, events: list[int], spark: SparkSession | None = None) -> Explanation:
     """Match files of events, each with so many rows, with 900 small boxes."""
     rng = np.random.default_rng(7)
     (folder / "events").mkdir()
@@ -41,7 +43,8 @@ def explain(spark: SparkSession, folder: Path, events: list[int]) -> Explanation
     request = MatchRequest(
         Source(str(folder / "events")), Source(str(folder / "boxes.parquet")), Target(str(folder / "out")), explain=True
     )
-    counts = match_files(spark, request)
+    counts = match_local_files(LocalSession(2), request) if spark is None else match_files(spark, request)
+    assert counts is not None
     assert counts.explanation is not None
     assert counts.explanation.spread["matches"].total == counts.matches
     return counts.explanation
@@ -51,18 +54,10 @@ def test_figures_are_those_of_the_index_and_its_tasks(spark: SparkSession, tmp_p
     """Compared postings are counted by the index; events and matches are spread as the files are."""
     spark.conf.set("spark.sql.files.openCostInBytes", 128 << 20)  # a task for each file
     try:
-        explained = explain(spark, tmp_path, [100, 200, 4000])
+        explained = explain(tmp_path, [100, 200, 4000], spark)
     finally:
         spark.conf.unset("spark.sql.files.openCostInBytes")
-    boxes = pq.read_table(tmp_path / "boxes.parquet")
-    columns = [boxes[name].to_numpy() for name in ("min_x", "min_y", "max_x", "max_y")]
-    index = build_index(Subscriptions(*columns, boxes["terms"].combine_chunks()))
-    scanned, matches = [], []
-    for number in range(3):
-        table = pq.read_table(tmp_path / "events" / f"{number}.parquet")
-        events = Events(table["x"].to_numpy(), table["y"].to_numpy(), table["terms"].combine_chunks())
-        scanned.append(sum(int(chunk.times.sum()) for chunk in index.scanned_postings(events)))
-        matches.append(sum(len(chunk.event) for chunk in index.matches(events)))
+    index, scanned, matches = counted(tmp_path)
     assert (explained.tasks, explained.executors, explained.shipped_bytes) == (3, 1, 0)
     assert (explained.subscriptions, explained.segments, explained.postings) == (900, 1, index.posting_count)
     assert explained.spread["scanned"][:3] == (sum(scanned), median(scanned), max(scanned))
@@ -78,8 +73,33 @@ def test_figures_are_those_of_the_index_and_its_tasks(spark: SparkSession, tmp_p
     assert figures["per_task"]["events"] == {"total": 4300, "median": 200, "max": 4000, "skew": 20.0}
 
 
+def counted(folder: Path) -> tuple[Index, list[int], list[int]]:
+    """An index in memory, and for each file how many postings it compares and how many matches there are."""
+    boxes = pq.read_table(folder / "boxes.parquet")
+    columns = [boxes[name].to_numpy() for name in ("min_x", "min_y", "max_x", "max_y")]
+    index = build_index(Subscriptions(*columns, boxes["terms"].combine_chunks()))
+    scanned, matches = [], []
+    for file in sorted((folder / "events").iterdir()):
+        table = pq.read_table(file)
+        events = Events(table["x"].to_numpy(), table["y"].to_numpy(), table["terms"].combine_chunks())
+        scanned.append(sum(int(chunk.times.sum()) for chunk in index.scanned_postings(events)))
+        matches.append(sum(len(chunk.event) for chunk in index.matches(events)))
+    return index, scanned, matches
+
+
+def test_a_run_without_spark_has_the_same_figures(tmp_path: Path) -> None:
+    """Its tasks are the threads of this process, which share the row groups."""
+    explained = explain(tmp_path, [100, 200, 4000])
+    index, scanned, matches = counted(tmp_path)
+    assert (explained.tasks, explained.executors, explained.shipped_bytes) == (2, 1, 0)
+    assert (explained.subscriptions, explained.postings) == (900, index.posting_count)
+    totals = {name: each.total for name, each in explained.spread.items() if name != "seconds"}
+    assert totals == {"events": 4300, "scanned": sum(scanned), "matches": sum(matches)}
+    assert explained.steps[1] == f"2 threads share the 3 row groups of {tmp_path}/events"
+
+
 def test_a_run_without_matches_is_explained(spark: SparkSession, tmp_path: Path) -> None:
     """There is no ratio then."""
-    explained = explain(spark, tmp_path, [0])
+    explained = explain(tmp_path, [0], spark)
     assert (explained.scanned_per_match, explained.spread["events"].skew) == (None, None)
     assert "no matches" in str(explained)

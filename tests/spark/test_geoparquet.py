@@ -16,8 +16,9 @@ from pyspark.sql.types import BinaryType, StructField, StructType, UserDefinedTy
 
 from roamcast.errors import ConflictError, InputError
 from roamcast.spark import compile, match, read_geoparquet, write_geoparquet
-from roamcast.spark.batch import MatchRequest, match_files
+from roamcast.spark.batch import MatchRequest, match_files, match_local_files
 from roamcast.spark.events import EventColumnNames
+from roamcast.spark.local import LocalSession
 from roamcast.spark.sources import Source
 from roamcast.spark.spark_errors import spark_errors
 from roamcast.spark.subscriptions import SubscriptionColumnNames
@@ -297,6 +298,33 @@ def test_files_are_matched_to_geoparquet(spark: SparkSession, tmp_path: Path) ->
         about = {"encoding": "WKB", "geometry_types": []}
         columns = json.loads(pq.read_metadata(file).metadata[b"geo"])["columns"]
         assert columns == {"event_shape": about, "subscription_shape": about}
+
+
+def test_files_are_checked_without_spark_too(spark: SparkSession, tmp_path: Path) -> None:
+    """`roamcast match` reads plain local files itself, and leaves errors and types of Parquet's own to Spark."""
+    areas = write(tmp_path / "areas.parquet", {"t": TRIANGLE}, encoding="WKB")
+    good = write(tmp_path / "good.parquet", POINTS, encoding="WKB", crs=EPSG_4326)
+    metres = write(tmp_path / "metres.parquet", POINTS, encoding="WKB", crs=MERCATOR)
+    for srid in (4326, 3857):
+        shapes = shapes_of(spark, POINTS, f"st_geomfromwkb(wkb, {srid}) AS shape")
+        shapes.write.parquet(str(tmp_path / f"own-{srid}"))
+    own, wrong = str(tmp_path / "own-4326"), str(tmp_path / "own-3857")
+    for number, (events, local, message) in enumerate(
+        [(good, True, ""), (own, False, ""), (metres, False, "the CRS EPSG:3857"), (wrong, False, "geometry.3857.")]
+    ):
+        request = MatchRequest(
+            Source(events), Source(areas), Target(str(tmp_path / f"out-{number}")),
+            EventColumnNames(terms=None, id="name", geometry="shape"),
+            SubscriptionColumnNames(None, None, "name", "shape"),
+        )  # fmt: skip
+        counts = match_local_files(LocalSession(1), request)
+        assert (counts is not None) == local
+        if message:
+            with pytest.raises(InputError, match=message):
+                match_files(spark, request)
+            continue
+        counts = counts or match_files(spark, request)
+        assert counts.matches == 2
 
 
 def test_bad_rows_with_geometries_are_written(spark: SparkSession, tmp_path: Path) -> None:
