@@ -17,6 +17,7 @@ from roamcast.bind.lcesm.messages import SourceDemanded
 from roamcast.deliver.outbox import Outbox, PipelineStatus
 from roamcast.deliver.shared_outbox import OutboxCopy
 from roamcast.errors import CapacityError
+from roamcast.failures import Failure
 from roamcast.journal.reader import FileJournalReader, is_link_name
 from roamcast.journal.writer import FileJournal
 from roamcast.model import split_name
@@ -274,10 +275,15 @@ class Node:
             control=self.control.failures,
             outbox_reader=self.outbox_reader.failures,
             outbox_copier=None if self.outbox_copier is None else self.outbox_copier.failures,
-            peers=lambda: {**self.discovery.unreachable(), **self.links.failures()},
+            peers=self._silent_peers,
             stalled=self.links.stalled,
             losses=lambda: [*self.forwarding.losses(), *self.links.losses()],
         )
+
+    def _silent_peers(self) -> dict[str, Failure]:
+        """The peers that do not respond; of discovery and link, what fails for longer."""
+        failing, links = self.discovery.unreachable(), self.links.failures()
+        return {**links, **{node: min(failure, links.get(node, failure)) for node, failure in failing.items()}}
 
     def _new_scene(self) -> Scene:
         title = self.settings.title or f"domain {self.settings.domain}"

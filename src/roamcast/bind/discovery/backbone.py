@@ -59,11 +59,6 @@ class Backbone:
         """Peers with more requested sources than the capacity allows."""
         return frozenset(peer for peer, requester in self._requesters.items() if requester.is_full)
 
-    def last_heard(self, peer: str) -> int | None:
-        """The time of a peer's last response; None if there was none or the peer is unknown."""
-        requester = self._requesters.get(peer)
-        return None if requester is None else requester.last_heard
-
     def requester(self, peer: str) -> PeerRequester:
         """Raises NotFoundError for an unknown peer."""
         if peer not in self._requesters:

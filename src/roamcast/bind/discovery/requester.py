@@ -46,7 +46,7 @@ class PeerRequester:
         self.peer = peer
         self.is_reachable = False
         self.is_full = False
-        self.last_heard: int | None = None
+        self._last_heard: int | None = None
         """The time of the last response, also if that is long ago."""
         self._node = node
         self._session = session
@@ -95,7 +95,7 @@ class PeerRequester:
         """Take a response to any earlier request. Returns messages for the binder."""
         if response.requester_session != self._session or response.cursor.session < self._cursor.session:
             return []  # to an earlier session of this node, or of an earlier session of the peer
-        self.last_heard, self.is_reachable = now, True
+        self._last_heard, self.is_reachable = now, True
         if response.cursor.session > self._cursor.session:
             self._cursor, self._peer_version = AnnouncementCursor(response.cursor.session), -1
             self._resume()
@@ -123,7 +123,7 @@ class PeerRequester:
         """Drop the peer's sources if it has not responded for the timeout. Returns messages for the binder."""
         if now >= self._paused_until:
             self._resume()
-        if not self.is_reachable or self.last_heard is None or now - self.last_heard < self._timeout:
+        if not self.is_reachable or self._last_heard is None or now - self._last_heard < self._timeout:
             return []
         self.is_reachable = False
         return self.reset()

@@ -36,8 +36,8 @@ class Notifications(NamedTuple):
 
 
 class PeerSources:
-    """The discovery state of this node. Belongs to the control writer's thread, except for `is_demanded`,
-    `demanded_count` and `last_response`.
+    """The discovery state of this node. Belongs to the control writer's thread, except for `is_demanded` and
+    `demanded_count`.
     """
 
     def __init__(
@@ -63,11 +63,6 @@ class PeerSources:
     def demanded_count(self) -> int:
         """How many sources of this node are demanded."""
         return sum(source.source not in self._idle for source in self._own)
-
-    def last_response(self, node: str) -> int | None:
-        """When another node last responded, by this node's clock; None if it never did."""
-        at = self.backbone.last_heard(node)
-        return None if at is None else self._clock.now() - (self._monotonic() - at)
 
     def join(self, node: str) -> None:
         self.backbone.add_peer(node)

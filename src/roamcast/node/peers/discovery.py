@@ -108,6 +108,11 @@ class Discovery:
         failures = ((node, polling.failures.current) for node, polling in list(self._polling.items()))
         return {node: failure for node, failure in failures if failure is not None}
 
+    def last_response(self, node: str) -> int | None:
+        """When a peer last responded, in microseconds since 1970; None if it never did. Any thread may call this."""
+        polling = self._polling.get(node)
+        return None if polling is None else polling.last_response
+
     def joining(self) -> list[str]:
         """The peers with a data folder of their own that this node has not begun to ask. Any thread may call this."""
         nodes = (peer.domain for peer in self._peers.all() if peer.domain not in self._polling)
@@ -160,6 +165,7 @@ class Discovery:
         body = encode(SourcesRequest(request, wait, self._at))
         try:
             content = await self._signed_http.post(peer, SOURCES, body, wait + _EXTRA)
+            arrived = wall_time()
             decoded = await asyncio.to_thread(decode_response, content, self._space)
             response = decoded.response
             _check(response, peer)
@@ -167,7 +173,7 @@ class Discovery:
             polling.failures.failed(error, since=polling.last_response)
             raise
         polling.failures.succeeded()
-        polling.last_response = wall_time()
+        polling.last_response = arrived
         if decoded.at is not None:
             self.positions[polling.node] = decoded.at
         await asyncio.wrap_future(self._requests.apply_discovery(response))

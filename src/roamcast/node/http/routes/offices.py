@@ -32,7 +32,7 @@ async def list_offices(node: TheNode) -> OfficesOut:
             url=peer.url,
             at=positions.get(peer.domain),
             reachable=reachable.get(peer.domain, False),
-            last_response_at=_time(node.control.peer_sources.last_response(peer.domain)),
+            last_response_at=_time(node.discovery.last_response(peer.domain)),
         )
         for peer in node.office.peers.all()
     ]
