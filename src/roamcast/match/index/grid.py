@@ -87,16 +87,19 @@ def _finest_levels(box: Floats) -> Integers:
 def _widen_sparse(box: Floats, term: Numbers, level: Integers, wraps: bool) -> Integers:
     """Move the boxes of sparse cells to wider levels."""
     here = int(level.min(initial=_WORLD))
-    while here < _WORLD and (level[level < _WORLD] >= here).any():
+    while here < _WORLD:
         rows = np.flatnonzero(level == here)
-        is_widest = not (level[level < _WORLD] > here).any()
-        if is_widest and (len(rows) < SPARSE or STEP * (here + 1) > _WIDEST):
+        next_used = int(level[level > here].min(initial=_WORLD))
+        if len(rows) < SPARSE:  # on all levels in between, too
+            level[rows] = here = next_used
+            continue
+        if next_used == _WORLD and STEP * (here + 1) > _WIDEST:
             level[rows] = _WORLD
-        elif len(rows):
-            cell, wider = (_cells(box[rows], at, wraps) for at in (here, here + 1))
-            wider_and_term = wider.astype(np.uint64) << np.uint64(32) | term[rows].astype(np.uint64)
-            moves = (_frequencies(cell) < SPARSE) & (_frequencies(dense_numbers(wider_and_term)[0]) < CROWD)
-            level[rows[moves]] += 1
+            break
+        cell, wider = (_cells(box[rows], at, wraps) for at in (here, here + 1))
+        wider_and_term = wider.astype(np.uint64) << np.uint64(32) | term[rows].astype(np.uint64)
+        moves = (_frequencies(cell) < SPARSE) & (_frequencies(dense_numbers(wider_and_term)[0]) < CROWD)
+        level[rows[moves]] += 1
         here += 1
     return level
 
