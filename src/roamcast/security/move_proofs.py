@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, Self
 
 from roamcast.errors import InputError
@@ -56,28 +58,28 @@ class MoveProofChain:
     def __init__(self, token: str) -> None:
         self._token = token.encode(errors="surrogatepass")
         self._token_hash = hash_token(token)
-        self._chain = -1  # the number of the chain used last
-        self._links: dict[int, bytes] = {}  # every thousandth link of it
 
     def proof(self, name: str, epoch: int) -> MoveProof:
         """The proof for the subscriber `name`. Raises InputError for an invalid epoch."""
         if not 1 <= epoch <= LAST_EPOCH:
             raise InputError(f"invalid epoch {epoch}", where="epoch", hint="use one more than the last epoch")
         chain, step = _chain_and_step(epoch)
-        if chain != self._chain:
-            self._make(chain)
+        links = _make_links(self._token, chain)
         kept = -(-step // _KEPT_EVERY) * _KEPT_EVERY
-        link, anchor = _hash_repeatedly(self._links[kept], kept - step), self._links[0]
+        link, anchor = _hash_repeatedly(links[kept], kept - step), links[0]
         return MoveProof(link, anchor, _anchor_mac(self._token_hash, name, chain, anchor))
 
-    def _make(self, chain: int) -> None:
-        link = hmac.digest(self._token, b"roamcast chain %d" % chain, "sha256")
-        self._links = {EPOCHS: link}
-        for step in range(EPOCHS - 1, -1, -1):
-            link = hashlib.sha256(link).digest()
-            if step % _KEPT_EVERY == 0:
-                self._links[step] = link
-        self._chain = chain
+
+@lru_cache(maxsize=256)  # each has 10 kB; a program may make another client for the same subscriber
+def _make_links(token: bytes, chain: int) -> Mapping[int, bytes]:
+    """Every thousandth link of a chain."""
+    link = hmac.digest(token, b"roamcast chain %d" % chain, "sha256")
+    links = {EPOCHS: link}
+    for step in range(EPOCHS - 1, -1, -1):
+        link = hashlib.sha256(link).digest()
+        if step % _KEPT_EVERY == 0:
+            links[step] = link
+    return links
 
 
 def follows(link: bytes, epoch: int, earlier: bytes, earlier_epoch: int) -> bool:
