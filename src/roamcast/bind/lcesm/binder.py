@@ -111,6 +111,8 @@ class Binder:
         A source that is registered (which must be new) or removed may have no other message. Others may change, lose
         their position, and then move.
         """
+        if not (messages := list(messages)):
+            return []
         batch = SourceBatch.of(messages)
         sources = self._check_batch(batch)
         self._log.begin(now)
