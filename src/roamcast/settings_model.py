@@ -245,6 +245,11 @@ class PipelineSettings(SettingsSection):
         ge=0,
         description="Batches with more matches than this are processed by a Spark job, however few events they have.",
     )
+    keep_warm: bool = Field(
+        default=True,
+        description="Keep Spark's Python processes ready for a large batch, by a job without events every 45 s. "
+        "Otherwise the first one after a quiet time takes two seconds longer.",
+    )
     letter_shards: int = Field(
         default=0,
         ge=0,

@@ -248,7 +248,8 @@ def pipeline(
     if settings.cache is not None:
         cluster = Cluster(settings.master, settings.host, settings.cache)
     shared = None if settings.storage is None else open_storage(settings.storage)
-    run_pipeline(folder, new=new, cluster=cluster, limits=limits, plan=settings.plan, storage=shared)
+    warm = settings.keep_warm
+    run_pipeline(folder, new=new, cluster=cluster, limits=limits, plan=settings.plan, storage=shared, keep_warm=warm)
 
 
 def compile() -> None:

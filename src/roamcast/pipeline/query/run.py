@@ -44,6 +44,8 @@ __all__ = ["Cluster", "pipeline_limits", "run_pipeline", "wait_until_steady"]
 
 log = logging.getLogger(__name__)
 
+# Plans are Python functions and exchanges of few rows. To compile Java code for them takes longer than it saves.
+_PLANS: Final = {"spark.sql.codegen.wholeStage": "false"}
 _MAX_REPLICATED: Final = 4 << 30  # bytes of state, which each host of a cluster would have to hold
 _REGISTERING_S: Final = 60.0  # for executors to register
 _STEADY_S: Final = 3.0  # without another one
@@ -118,6 +120,7 @@ def run_pipeline(
     limits: PipelineLimits,
     plan: PhysicalPlan = "auto",
     storage: Storage | None = None,
+    keep_warm: bool = True,
 ) -> None:
     """Run until SIGTERM or SIGINT, or until a batch fails: then log the reason and exit with 1.
 
@@ -138,7 +141,7 @@ def run_pipeline(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopped.set())
     scratch = _scratch_option(pipeline.folder) if cluster.is_local else {}  # workers do not have the driver's disk
-    options = {**LOCAL_CHECKPOINT, **scratch, **cluster.options}
+    options = {**LOCAL_CHECKPOINT, **_PLANS, **scratch, **cluster.options}
     if limits.driver_events:
         threading.Thread(target=warm_up, name="warm-up", daemon=True).start()  # while Java starts
     spark = session("roamcast", master=cluster.master, options=options, log=pipeline.folder / "spark.log")
@@ -161,7 +164,8 @@ def run_pipeline(
         query = runner.start()
         batch = pipeline.manifest.batch
         log.info("pipeline %s ready, %s", pipeline.id, f"after batch {batch}" if batch >= 0 else "no batch yet")
-        threading.Thread(target=_keep_warm, args=(spark, stopped), name="keep-warm", daemon=True).start()
+        if keep_warm:
+            threading.Thread(target=_keep_warm, args=(spark, stopped), name="keep-warm", daemon=True).start()
         while query.isActive and not stopped.wait(0.2):
             pass
         if stopped.is_set():
@@ -169,6 +173,7 @@ def run_pipeline(
             log.info("pipeline %s stopped", pipeline.id)
             # Spark's shutdown interrupts threads and logs errors. Between batches everything of ours is on disk.
             os._exit(0)
+    stopped.set()
     failure = _failure(query, runner, pipeline.folder / "spark.log")
     if isinstance(failure, (ConflictError, CorruptionError)):
         raise failure

@@ -34,6 +34,8 @@ _DEFAULTS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.adaptive.enabled": "false",
+    # Between two looks for new records. At Spark's 10 ms, an idle pipeline takes a tenth of a core.
+    "spark.sql.streaming.pollingDelay": "30ms",
 }
 
 # For a checkpoint on a local disk. Without these, Spark starts a process for each file it writes (see decision 3).
