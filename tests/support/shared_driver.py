@@ -1,16 +1,22 @@
 """A driver without Spark: it plans, computes and commits batches on shared storage, in the steps of the pipeline.
 
-Run as a process: `shared_driver.py DATA STORAGE [MODULE CLASS.METHOD N]`. With a method, it stops itself before the nth
-call (SIGSTOP). A batch's plan is random, unless the checkpoint has one. Its letters name the plans of all batches up to
-it, so they tell from which state they were computed.
+A batch's plan is random, unless the checkpoint has one. Its letters name the plans of all batches up to it, so they
+tell from which state they were computed.
+
+Run as a program, it starts drivers as processes that need not import anything: see `serve`.
 """
 
 from __future__ import annotations
 
 import hashlib
+import importlib
+import os
 import signal
+import socket
 import sys
+import traceback
 import uuid
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -79,11 +85,54 @@ def main(data: Path, place: str) -> None:
         done = batch
 
 
-if __name__ == "__main__":
-    if sys.argv[3:]:
-        plant(sys.argv[3], sys.argv[4], int(sys.argv[5]), signal.SIGSTOP)
+def run(data: str, place: str, *stop: str) -> int:
+    """Run a driver; returns an exit code. With MODULE CLASS.METHOD N it stops itself before the nth call (SIGSTOP)."""
+    if stop:
+        module, method, number = stop
+        plant(module, method, int(number), signal.SIGSTOP)
     try:
-        main(Path(sys.argv[1]), sys.argv[2])
+        main(Path(data), place)
     except RoamcastError as error:
         sys.stderr.write(f"{error}\n")
-        sys.exit(CONFLICT if error.code in ("conflict", "unavailable") else 1)
+        return CONFLICT if error.code in ("conflict", "unavailable") else 1
+    except Exception:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def start(server: socket.socket, arguments: Sequence[str], environment: Mapping[str, str]) -> int:
+    """Ask the server for a driver. Returns what it prints, as a file descriptor: first its process id, at last `exit`
+    and its exit code, unless it is killed.
+    """
+    read, write = os.pipe()
+    socket.send_fds(server, [orjson.dumps([arguments, dict(environment)])], [write])
+    os.close(write)
+    return read
+
+
+def serve(server: socket.socket) -> None:
+    """Fork a driver for each message of `start`."""
+    importlib.import_module("s3fs")  # which drivers on S3 import
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no zombies
+    while message := socket.recv_fds(server, 1 << 20, 1):
+        content, descriptors, _, _ = message
+        if not content:
+            return
+        arguments, environment = orjson.loads(content)
+        (output,) = descriptors
+        if os.fork() == 0:
+            server.close()
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for stream in (1, 2):
+                os.dup2(output, stream)
+            os.close(output)
+            os.environ.update(environment)
+            say(str(os.getpid()))
+            say(f"exit {run(*arguments)}")
+            os._exit(0)
+        os.close(output)
+
+
+if __name__ == "__main__":
+    serve(socket.socket(fileno=int(sys.argv[1])))

@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import orjson
 import pytest
 import shared_driver
+from nodes import until
 from s3 import NotAvailableError, S3Server, s3_server
 from shared_pipelines import chain, opened
 
@@ -23,24 +27,68 @@ from roamcast.storage.port import Storage
 class Driver:
     """A process that runs batches until it is killed or overtaken."""
 
-    def __init__(self, data: Path, place: str, *stop: str) -> None:
-        command = [sys.executable, shared_driver.__file__, str(data), place, *stop]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    def __init__(self, forks: socket.socket, data: Path, place: str, *stop: str) -> None:
+        output = shared_driver.start(forks, [str(data), place, *stop], os.environ)
+        self._output = os.fdopen(output)
+        self._pid = int(self._output.readline())
+        self._errors = ""
+        self._code: int | None = None
 
     def wait_for(self, batches: int) -> bool:
         """Wait until it has started and has done some batches; False if it has ended before."""
-        assert self.process.stdout is not None
-        return all(self.process.stdout.readline() for _ in range(1 + batches))
+        return all(self._read() for _ in range(1 + batches))
+
+    def _read(self) -> bool:
+        """Whether it has started or has done a batch; False if it has ended."""
+        for line in self._output:
+            if line.strip() == "ready" or line.strip().isdecimal():
+                return True
+            if line.startswith("exit "):
+                self._code = int(line.split()[1])
+            else:
+                self._errors += line
+        return False
 
     def wait_until_stopped(self) -> None:
-        _, status = os.waitpid(self.process.pid, os.WUNTRACED)
-        assert os.WIFSTOPPED(status)
+        stat = Path(f"/proc/{self._pid}/stat")
+        until(lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", "the driver to stop itself")
+
+    def stop(self) -> None:
+        os.kill(self._pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        os.kill(self._pid, signal.SIGCONT)
+
+    def wait(self) -> None:
+        """Until it has been overtaken."""
+        while self._read():
+            pass
+        assert self._code == shared_driver.CONFLICT, self._errors
+
+    @property
+    def has_ended(self) -> bool:
+        return not Path(f"/proc/{self._pid}").exists()
 
     def end(self) -> None:
         """Kill it, unless it has been overtaken."""
-        self.process.kill()
-        _, errors = self.process.communicate()
-        assert self.process.returncode in (-signal.SIGKILL, shared_driver.CONFLICT), errors
+        with suppress(ProcessLookupError):
+            os.kill(self._pid, signal.SIGKILL)
+        while self._read():
+            pass
+        self._output.close()
+        assert self._code in (None, shared_driver.CONFLICT), self._errors
+
+
+@pytest.fixture(scope="module")
+def driver() -> Iterator[Callable[..., Driver]]:
+    """Starts drivers. They are forks of one process, which has imported everything."""
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with here, there:
+        command = [sys.executable, shared_driver.__file__, str(there.fileno())]
+        server = subprocess.Popen(command, pass_fds=[there.fileno()])
+        there.close()
+        yield partial(Driver, here)
+    server.wait(30)
 
 
 @pytest.fixture(scope="module")
@@ -55,29 +103,31 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 
 @pytest.mark.parametrize("kind", ["folder", "s3"])
-def test_two_drivers_at_once_make_one_history(tmp_path: Path, kind: str, request: pytest.FixtureRequest) -> None:
+def test_two_drivers_at_once_make_one_history(
+    driver: Callable[..., Driver], tmp_path: Path, kind: str, request: pytest.FixtureRequest
+) -> None:
     """One is stopped anywhere, overtaken and continued: no batch has two plans or two states before it."""
     if kind == "s3":
         request.getfixturevalue("server")
     (tmp_path / "storage").mkdir()
     place = {"folder": str(tmp_path / "storage"), "s3": "s3://bucket/drivers"}[kind]
     chance = random.Random(20)
-    older = Driver(tmp_path / "host-0", place)
+    older = driver(tmp_path / "host-0", place)
     assert older.wait_for(2)
     for turn in range(1, 4):
         for _ in range(chance.randrange(3)):
             older.wait_for(0)
-        older.process.send_signal(signal.SIGSTOP)
-        newer = Driver(tmp_path / f"host-{turn % 3}-{turn if turn % 2 else 0}", place)
+        older.stop()
+        newer = driver(tmp_path / f"host-{turn % 3}-{turn if turn % 2 else 0}", place)
         if turn % 2:
             newer.wait_for(chance.randrange(6))  # it is overtaken for long
-        older.process.send_signal(signal.SIGCONT)
+        older.resume()
         newer.wait_for(3)
-        older.process.wait(30)
+        older.wait()
         older.end()
-        if newer.process.poll() is not None:
+        if newer.has_ended:
             newer.end()
-            newer = Driver(tmp_path / f"host-again-{turn}", place)
+            newer = driver(tmp_path / f"host-again-{turn}", place)
             assert newer.wait_for(2)
         older = newer
     older.end()
@@ -95,39 +145,43 @@ PLACES = {  # where a driver stands still, before the nth call of a method
 
 @pytest.mark.parametrize("batches", [0, 4])
 @pytest.mark.parametrize("place", PLACES)
-def test_a_driver_that_stood_still_anywhere_changes_nothing(tmp_path: Path, place: str, batches: int) -> None:
+def test_a_driver_that_stood_still_anywhere_changes_nothing(
+    driver: Callable[..., Driver], tmp_path: Path, place: str, batches: int
+) -> None:
     """However many batches its successor has done meanwhile, and if that one starts again then."""
     (tmp_path / "storage").mkdir()
     storage = str(tmp_path / "storage")
-    older = Driver(tmp_path / "one", storage, *PLACES[place])
+    older = driver(tmp_path / "one", storage, *PLACES[place])
     older.wait_until_stopped()
-    newer = Driver(tmp_path / "two", storage)
+    newer = driver(tmp_path / "two", storage)
     newer.wait_for(batches)
-    older.process.send_signal(signal.SIGCONT)
-    assert older.process.wait(60) == shared_driver.CONFLICT
+    older.resume()
+    older.wait()
     older.end()
     newer.wait_for(2)
     newer.end()
-    last = Driver(tmp_path / "three", storage)
+    last = driver(tmp_path / "three", storage)
     assert last.wait_for(2)
     last.end()
     check_history(open_storage(storage), tmp_path)
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_a_batch_whose_letters_are_visible_keeps_its_plan(tmp_path: Path, place: str) -> None:
+def test_a_batch_whose_letters_are_visible_keeps_its_plan(
+    driver: Callable[..., Driver], tmp_path: Path, place: str
+) -> None:
     """Its driver is killed before it commits the batch, and the one before it has gone on meanwhile."""
     (tmp_path / "storage").mkdir()
     storage = str(tmp_path / "storage")
-    older = Driver(tmp_path / "one", storage, *PLACES[place])
+    older = driver(tmp_path / "one", storage, *PLACES[place])
     older.wait_until_stopped()
-    newer = Driver(tmp_path / "two", storage, "roamcast.pipeline.state.shared_state", "SharedState.publish", "1")
+    newer = driver(tmp_path / "two", storage, "roamcast.pipeline.state.shared_state", "SharedState.publish", "1")
     newer.wait_until_stopped()
-    older.process.send_signal(signal.SIGCONT)
-    assert older.process.wait(60) == shared_driver.CONFLICT
+    older.resume()
+    older.wait()
     older.end()
     newer.end()
-    last = Driver(tmp_path / "three", storage)
+    last = driver(tmp_path / "three", storage)
     assert last.wait_for(2)
     last.end()
     check_history(open_storage(storage), tmp_path)
