@@ -29,10 +29,27 @@ pytestmark = pytest.mark.e2e
 WORKERS = ("worker-0", "worker-1")
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[StandaloneCluster]:
-    with standalone(tmp_path / "cluster", WORKERS, hidden=tmp_path / "data") as cluster:
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneCluster]:
+    folder = tmp_path_factory.mktemp("spark")
+    with standalone(folder / "cluster", WORKERS, hidden=folder / "data") as cluster:
         yield cluster
+
+
+@pytest.fixture
+def cluster(started: StandaloneCluster) -> StandaloneCluster:
+    """All workers run, with empty caches."""
+    started.start_workers(WORKERS)
+    started.clear_caches()
+    return started
+
+
+@pytest.fixture
+def data(cluster: StandaloneCluster, tmp_path: Path) -> Path:
+    """A data folder that workers do not see."""
+    folder = cluster.hidden / tmp_path.name
+    folder.mkdir()
+    return folder
 
 
 def subscriptions() -> list[Record]:
@@ -75,10 +92,9 @@ def letters_of(folder: Path, appends: Sequence[Sequence[Record]]) -> list[tuple[
 
 @pytest.mark.timeout(1_200)
 def test_a_cluster_produces_the_letters_of_one_machine(
-    cluster: StandaloneCluster, expected: list[tuple[str, int, str, str]], tmp_path: Path
+    cluster: StandaloneCluster, expected: list[tuple[str, int, str, str]], data: Path
 ) -> None:
     """Workers fetch state into their caches; the one of two that has work is killed while events arrive."""
-    data = tmp_path / "data"
     journal(data, RECORDS[0])
     arguments = ("--master", cluster.master, "--plan", "partitioned", "--workers", "3", "--records", "150")
     with pipeline(data, *arguments):
@@ -95,14 +111,14 @@ def test_a_cluster_produces_the_letters_of_one_machine(
 
 @pytest.mark.timeout(1_200)
 def test_categories_are_merged_and_moved_while_processes_die(
-    cluster: StandaloneCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: StandaloneCluster, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every batch merges categories and most move some. A worker is killed in one of them, the driver in another."""
     settings = {"DRTCLUSTER__C_MAX_NUM_TH": "4", "DRTCLUSTER__OVERLOAD": "1", "PIPELINE__LAMBDA_EVENTS": "20"}
     for name, value in settings.items():
         monkeypatch.setenv(f"ROAMCAST_{name}", value)
     appends = [town(seed, 60, 60 * seed) for seed in range(9)]
-    expected, data = letters_of(tmp_path / "whole", appends), tmp_path / "data"
+    expected = letters_of(tmp_path / "whole", appends)
     journal(data, *appends[:1])
     arguments = ("--master", cluster.master, "--plan", "partitioned", "--workers", "3", "--records", "60")
     with pipeline(data, *arguments, "--partitioner", "drtcluster") as driver:
@@ -128,6 +144,7 @@ def test_categories_are_merged_and_moved_while_processes_die(
 def test_tasks_that_run_twice_make_each_letter_once(
     cluster: StandaloneCluster,
     expected: list[tuple[str, int, str, str]],
+    data: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -143,9 +160,8 @@ def test_tasks_that_run_twice_make_each_letter_once(
     lines = [f"spark.{name} {value}\n" for name, value in options.items()]
     (settings / "spark-defaults.conf").write_text("".join(lines))
     monkeypatch.setenv("SPARK_CONF_DIR", str(settings))
-    data = tmp_path / "data"
     journal(data, *RECORDS)
-    arguments = ("--master", cluster.master, "--plan", "partitioned", "--workers", "3", "--records", "20")
+    arguments = ("--master", cluster.master, "--plan", "partitioned", "--workers", "3", "--records", "40")
     with pipeline(data, *arguments):
         until(lambda: bool(letters(data)), 240, "the first letters")
         for worker in WORKERS * 3:

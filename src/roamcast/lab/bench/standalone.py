@@ -54,7 +54,11 @@ class StandaloneCluster:
         log = self._daemon("master", [f"{_DEPLOY}.master.Master", "--host", "127.0.0.1", "--port", "0"]).log
         until(lambda: bool(_found(_MASTER, log)), 180, "the master")
         self.master = _found(_MASTER, log)
-        started = [self._worker(number, name) for number, name in enumerate(workers)]
+        self.start_workers(workers)
+
+    def start_workers(self, workers: Sequence[str]) -> None:
+        """Start those of the workers that do not run."""
+        started = [self._worker(number, name) for number, name in enumerate(workers) if name not in self.daemons]
         until(lambda: all(_found("Successfully registered", worker.log) for worker in started), 180, "the workers")
 
     def _worker(self, number: int, name: str) -> Daemon:
@@ -78,6 +82,10 @@ class StandaloneCluster:
     def has_fetched(self, name: str) -> bool:
         """Whether the cache of a worker has files of the state."""
         return any(self._cache(name).glob("segments/*"))
+
+    def clear_caches(self) -> None:
+        for cache in self.folder.glob("*-cache"):
+            shutil.rmtree(cache)
 
     def _cache(self, name: str) -> Path:
         return self.folder / f"{name}-cache"
