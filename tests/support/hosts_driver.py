@@ -12,8 +12,8 @@ tram, which are sources of its context, and these subscribers:
   subscriptions and adds others.
 
 The file `steps` in the folder grows by one byte with each step of a roamer. It goes on until the file `over` appears
-there and enough has happened, and then writes `verdicts.json` (see hosts_ledger.py) and `counts.json`, and removes all
-subscriptions.
+there and enough has happened (see `hosts_world`). Then it writes `verdicts.json` (see hosts_ledger.py) and
+`counts.json`, and removes all subscriptions.
 """
 
 from __future__ import annotations
@@ -76,11 +76,11 @@ class Subscriber:
         self.wait_until_active(self.region)
 
     def live(self) -> None:
-        while not self.world.is_over:
+        while not self.world.over.is_set():
             end = time.monotonic() + self.random.uniform(*self.hold)
             if self.random.random() < 0.5:  # or else letters are in the mailbox when it migrates
-                while time.monotonic() < end:
-                    self.attempt(lambda: self.read(0.3))
+                while (left := end - time.monotonic()) > 0:
+                    self.attempt(functools.partial(self.read, min(left, 1.0)))
             time.sleep(max(0.0, end - time.monotonic()))
             self.step()
             self.settle()
@@ -306,13 +306,29 @@ class Roamer(Subscriber):
 
 
 def read_rest(world: World, subscribers: Sequence[Subscriber]) -> None:
-    """Until everything that must arrive has, and then a little longer."""
+    """Until everything that must arrive has and no pipeline has anything left to read, and then a little longer."""
     must = {entry.id: world.ledger.must(entry) for entry in world.ledger.entries.values()}
+
+    def is_complete() -> bool:
+        return all(must[entry.id] <= set(entry.got) for entry in world.ledger.entries.values())
+
     end, quiet = time.monotonic() + LIMIT, 0
-    while quiet < 3 and time.monotonic() < end:
-        new = sum(one.attempt(functools.partial(one.read, 0.2)) for one in subscribers)
-        is_complete = all(must[entry.id] <= set(entry.got) for entry in world.ledger.entries.values())
-        quiet = quiet + 1 if is_complete and not new else 0
+    with ThreadPoolExecutor(len(subscribers)) as threads:
+        while quiet < 3 and time.monotonic() < end:
+            new = sum(threads.map(lambda one: one.attempt(functools.partial(one.read, 1.0)), subscribers))
+            quiet = quiet + 1 if not new and is_complete() and not world.lag() else 0
+
+
+def wait_until_over(world: World, events: int) -> None:
+    """Until the faults are over, and so much has happened that it shows something."""
+    end = time.monotonic() + 2 * LIMIT
+    try:
+        while not (world.faults_are_over and world.has_enough(events)):
+            if time.monotonic() > end:
+                raise TimeoutError(f"not enough has happened: {world.counts}")
+            time.sleep(0.5)
+    finally:
+        world.over.set()
 
 
 def main() -> None:
@@ -338,6 +354,7 @@ def main() -> None:
                 subscriber.read(1.0)
         (world.folder / "active").touch()
         running += [threads.submit(subscriber.live) for subscriber in subscribers]
+        running.append(threads.submit(wait_until_over, world, int(total)))
         for one in running:
             one.result()
     read_rest(world, subscribers)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 from collections import Counter
 from pathlib import Path
 
+import httpx
 from hosts_ledger import Batch, Ledger, Point, terms_of
 
 from roamcast import Client
@@ -16,6 +18,8 @@ BULK = 50
 PAUSE = 0.35  # seconds between the batches of a source, for each domain
 RETRIES = (0.1, 0.2, 0.5, 1.0, 2.0, *[3.0] * 20)
 STEPS = ("migrations", "changes by visitors")
+LEAST = {"region": 1 / 3, "follower": 1 / 20, "roamer": 1 / 20}
+"""Of the events that are published at least, how many must arrive at the subscribers of a kind in each domain."""
 AWAY = 60.0  # latitude of a tram that is in no region
 
 
@@ -31,6 +35,7 @@ class World:
         self.sources: dict[str, Client] = {}
         self.counts: Counter[str] = Counter()
         self.steps = (folder / "steps").open("ab", buffering=0)
+        self.over = threading.Event()
 
     def count(self, what: str) -> None:
         self.counts[what] += 1
@@ -38,9 +43,21 @@ class World:
             self.steps.write(b".")
 
     @property
-    def is_over(self) -> bool:
-        has_enough = min(self.counts[step] for step in (*STEPS, "moves of sources")) >= len(self.domains)
-        return has_enough and (self.folder / "over").exists()
+    def faults_are_over(self) -> bool:
+        return (self.folder / "over").exists()
+
+    def has_enough(self, events: int) -> bool:
+        """Whether enough has happened: steps, and `LEAST` of so many events that must arrive."""
+        if min(self.counts[step] for step in (*STEPS, "moves of sources")) < len(self.domains):
+            return False
+        must: Counter[tuple[str, str]] = Counter()
+        for entry in list(self.ledger.entries.values()):
+            must[entry.id.partition("-")[0].rstrip("0123456789"), entry.home] += len(self.ledger.must(entry))
+        return all(must[kind, home] >= share * events for kind, share in LEAST.items() for home in self.domains)
+
+    def lag(self) -> int:
+        """How many records wait for a pipeline."""
+        return sum(int(httpx.get(f"{url}/healthz").json()["lag"]["records"]) for url in self.urls.values())
 
     def post(self, domain: str, number: int) -> Point:
         return 10.0 * self.domains.index(domain) + number, 50.0
@@ -75,7 +92,7 @@ class World:
         """At least so many events of the sources of a domain, and until it is over."""
         names = [name for name in self.sources if name.startswith(f"{domain}-")]
         for first in itertools.count(0, BULK):
-            if first * len(names) >= total and self.is_over:
+            if first * len(names) >= total and self.over.is_set():
                 return
             for name in names:
                 numbers, sent = range(first, first + BULK), time.monotonic()
