@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import inf, isfinite
 
@@ -41,13 +42,17 @@ def contact_rows(world: FieldWorld) -> list[tuple[float, float, int, int]]:
     return [row for row in rows if row[0] < row[1]]
 
 
-def reachable(world: FieldWorld, event: int) -> set[int]:
-    """Mules that a time-respecting walk from the creation of the event reaches; groups keep events for ever."""
+def groups(world: FieldWorld) -> dict[int, int]:
+    """The group of each sensor."""
     found = find_communities(cells_by_sensor(world))
-    home = {sensor: group for group, community in enumerate(found) for sensor in community.members}
-    groups, mules = {home[int(world.events.sensor[event])]}, set[int]()
-    has_since = {("group", next(iter(groups))): float(world.events.time[event])}
-    log = contact_rows(world)
+    return {sensor: group for group, community in enumerate(found) for sensor in community.members}
+
+
+def reachable(
+    world: FieldWorld, event: int, home: Mapping[int, int], log: Sequence[tuple[float, float, int, int]]
+) -> set[int]:
+    """Mules that a time-respecting walk from the creation of the event reaches; groups keep events for ever."""
+    has_since = {("group", home[int(world.events.sensor[event])]): float(world.events.time[event])}
     while True:
         reached = dict(has_since)
         for begin, end, mule, sensor in log:
@@ -68,10 +73,11 @@ def reachable(world: FieldWorld, event: int) -> set[int]:
 def test_unlimited_epidemic_delivers_what_can_be_reached(field: Field, seed: int) -> None:
     """Without limits of rate and queue it delivers exactly what time-respecting walks over the contacts allow."""
     world = draw_world(replace(field, rate=inf), seed)
+    home, log = groups(world), contact_rows(world)
     possible = {
         (event, mule)
         for event in range(len(world.events.time))
-        for mule in reachable(world, event)
+        for mule in reachable(world, event, home, log)
         if wants(world, event, mule)
     }
     assert pairs(simulate(world, Epidemic())) == possible
