@@ -13,7 +13,7 @@ WORKERS ?= 3
 PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadscope --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-s3a soak install check format java chromium postgresql versitygw clean
+.PHONY: help run test suite test-s3a soak install check format java chromium postgresql versitygw clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -21,7 +21,10 @@ help:  ## Show this list
 run: install  ## Set up, then start roamcast with a small live scenario and print the page's address
 	$(BIN)/roamcast up
 
-test: $(VENV)/.dev java chromium postgresql versitygw $(VENV)/spark.jsa check  ## Set up, then run all checks and the whole test suite
+test: $(VENV)/.dev java chromium postgresql versitygw $(VENV)/spark.jsa  ## Set up, then run all checks and the whole test suite
+	@$(MAKE) --no-print-directory --jobs=2 check suite || { echo 'make test has failed, in "make check" (further up) or in pytest' >&2; exit 1; }
+
+suite:  # of a machine that is set up
 	$(PYTEST)
 
 test-s3a: $(VENV)/.dev java versitygw  ## Test Spark's own access to S3; downloads 674 MB of jars, once

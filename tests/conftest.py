@@ -44,26 +44,33 @@ if _ARCHIVE.exists() and " " not in str(_ARCHIVE):
 for _name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
     os.environ.setdefault(_name, _QUICK_JVM)
 
+# Pipelines of tests seldom have a large batch. Those that have one start Spark's Python processes for it.
+os.environ.setdefault("ROAMCAST_PIPELINE__KEEP_WARM", "false")
+
 # Files whose tests share something slow to start run in one process. The longest come first, and all workers take the
 # next file when they have done theirs. (The mark `xdist_group` has no effect with pytest 9.2: it sets a private name.)
 _GROUPS = {
     "spark": (
-        "tests/spark/", "tests/pipeline/query/test_stream.py", "tests/pipeline/query/test_stream_partitioned.py",
+        "tests/pipeline/query/test_stream.py", "tests/pipeline/query/test_stream_partitioned.py",
         "tests/pipeline/query/test_stream_storage.py", "tests/pipeline/query/test_stream_archive.py",
-        "tests/pipeline/letters/test_job.py", "tests/pipeline/tasks/test_memory.py",
-        "tests/cli/test_batch.py", "tests/cli/test_run_pipeline.py",
+        "tests/pipeline/letters/test_job.py", "tests/pipeline/tasks/test_memory.py", "tests/cli/test_run_pipeline.py",
         "tests/e2e/test_conference.py", "tests/e2e/test_federation.py",
         "tests/e2e/test_relief.py", "tests/e2e/test_walk.py", "tests/docs/test_readme.py",
-        "tests/lab/bench/federation/test_bench.py", "tests/lab/bench/match/",
-        "tests/lab/bench/saturation/test_cluster.py",
+        "tests/lab/bench/federation/test_bench.py", "tests/lab/bench/saturation/test_cluster.py",
+    ),
+    "frames": (
+        "tests/spark/", "tests/cli/test_batch.py", "tests/lab/bench/match/",
         "tests/lab/experiments/test_replications.py", "tests/lab/test_batches.py",
     ),
     "postgresql": ("tests/store/", "tests/pipeline/query/test_takeover.py"),
 }  # fmt: skip
-# What takes longest, in this order; everything else comes later.
+# The groups whose tests may use a fixture. Each has a Spark session of its own: one would take longer than all else.
+_SHARED = {"spark": ("spark", "frames"), "postgresql": ("postgresql",)}
+# What takes longest, in this order, and then what mostly waits; everything else comes later.
 _LONG = (
-    "tests/e2e/test_hosts.py", "tests/e2e/", "tests/lab/torture/", "tests/node/http/test_page.py",
+    "tests/e2e/test_hosts.py", "tests/e2e/", "frames", "tests/lab/torture/", "tests/node/http/test_page.py",
     "tests/pipeline/state/test_partitioning.py", "tests/bind/discovery/test_backbone.py", "tests/bind/lcesm/",
+    "tests/node/test_health.py", "tests/node/peers/", "tests/node/http/test_home_route.py",
 )  # fmt: skip
 _FIRST = ("spark", *_LONG, "e2e", "postgresql")
 
@@ -83,8 +90,8 @@ def _rank(item: pytest.Item) -> int:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run long files first: one that starts late would leave the others idle."""
     for item in items:
-        for fixture in _GROUPS.keys() & set(getattr(item, "fixturenames", ())):
-            if _group(item.nodeid) != fixture:
+        for fixture in _SHARED.keys() & set(getattr(item, "fixturenames", ())):
+            if _group(item.nodeid) not in _SHARED[fixture]:
                 raise pytest.UsageError(f"{item.nodeid} uses {fixture}: add its file to _GROUPS in tests/conftest.py")
     items.sort(key=_rank)
 
@@ -113,7 +120,9 @@ def spark() -> Iterator[SparkSession]:
     """One Spark session for all tests that need one, set up as the pipeline's own."""
     from roamcast.pipeline.query.session import LOCAL_CHECKPOINT, session
 
-    spark = session("roamcast-tests", options=LOCAL_CHECKPOINT)
+    # Most plans of tests run once. To compile Java code for them takes longer than it saves.
+    options = {**LOCAL_CHECKPOINT, "spark.sql.codegen.wholeStage": "false"}
+    spark = session("roamcast-tests", options=options)
     yield spark
     spark.stop()
 
