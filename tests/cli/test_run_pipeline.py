@@ -25,16 +25,16 @@ Refusal = Callable[..., str]
 
 @pytest.fixture(scope="module")
 def original(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a pipeline that has sent one letter."""
+    """The folder of a pipeline that has sent one letter. No other test has a segment with the same content."""
     folder = tmp_path_factory.mktemp("original")
-    journal(folder, [subscription("s", "ann")], [event("cam", 1)])
+    journal(folder, [subscription("s", "ann", (-1.25, -1.5, 1.75, 1))], [event("cam", 1)])
     run(spark, folder)
     return folder
 
 
 @pytest.fixture
 def data(original: Path, tmp_path: Path) -> Path:
-    """A copy of it: no worker of Spark has its files open."""
+    """A copy of it."""
     return shutil.copytree(original, tmp_path / "data")
 
 
@@ -75,7 +75,7 @@ def test_a_pipeline_does_not_run_without_its_past(data: Path, refusal: Refusal, 
 
 
 def test_a_pipeline_stops_at_a_damaged_segment(data: Path, refusal: Refusal) -> None:
-    """The damage is found in a task of Spark, and no letter is made."""
+    """No letter is made. This process has not used the segment: one that has it mapped does not read the file again."""
     (segment,) = (data / "pipeline" / "state" / "segments").glob("*.segment")
     content = bytearray(segment.read_bytes())
     content[len(content) // 2] ^= 1
