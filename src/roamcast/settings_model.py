@@ -234,6 +234,13 @@ class PipelineSettings(SettingsSection):
         "partitioners but `hashing`.",
     )
     records: PositiveInt = Field(default=50_000, description="Records that one batch takes at most.")
+    interval: float = Field(
+        default=0.0,
+        ge=0,
+        le=3600,
+        description="Seconds between the starts of batches that take less. Fewer and larger ones need less CPU time, "
+        "and letters come later.",
+    )
     driver_events: int = Field(
         default=20_000,
         ge=0,

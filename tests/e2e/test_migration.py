@@ -127,7 +127,7 @@ def test_every_letter_follows_its_receiver_while_processes_are_killed(tmp_path: 
         started = opened.enter_context(node_processes(tmp_path, *DOMAINS))
         urls = {domain: url for domain, (url, _) in started.items()}
         nodes = [process for _, process in started.values()]
-        the_pipeline = opened.enter_context(pipeline(tmp_path))
+        the_pipeline = opened.enter_context(pipeline(tmp_path, interval=0.25))
         threads = opened.enter_context(ThreadPoolExecutor(20))
 
         roamers = []

@@ -21,6 +21,7 @@ from roamcast.lab.bench.processes import until
 from roamcast.lab.scenarios.relief import TICK, Relief
 from roamcast.lab.scenarios.relief_area import AREA, ReliefArea, ReliefShift, RescueTeam
 from roamcast.lab.scenarios.tokens import ScenarioTokens
+from roamcast.pipeline.query.stream import PipelineLimits
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1_200)]
 
@@ -97,7 +98,7 @@ def test_every_letter_arrives_once_when_copies_are_posted_at_several_nodes(spark
         operator = (tmp_path / "operator.token").read_text().strip()
         first = opened.enter_context(Client(urls[DOMAINS[0]], operator))
         until(lambda: sum(office["reachable"] for office in first.offices()) == len(DOMAINS) - 1, LIMIT, "the peers")
-        query = opened.enter_context(running_stream(spark, tmp_path))
+        query = opened.enter_context(running_stream(spark, tmp_path, PipelineLimits(interval=0.25)))
         asyncio.run(carry(urls[DOMAINS[0]], operator, tmp_path / "relief", witness))
 
         tokens, clients = ScenarioTokens(tmp_path / "relief", "relief"), []

@@ -14,11 +14,11 @@ from roamcast.pipeline.query.stream import PipelineLimits, PipelineQuery
 
 
 @contextmanager
-def running_stream(spark: SparkSession, data: Path) -> Iterator[StreamingQuery]:
+def running_stream(spark: SparkSession, data: Path, limits: PipelineLimits | None = None) -> Iterator[StreamingQuery]:
     """Run the pipeline of a data folder. Starting a process and a JVM is saved; everything else is the real thing."""
     pipeline = open_pipeline(data, new=False)
     try:
-        query = PipelineQuery(spark, pipeline, data, PipelineLimits()).start()
+        query = PipelineQuery(spark, pipeline, data, limits or PipelineLimits()).start()
         try:
             yield query
             query.processAllAvailable()  # raises what stopped the query, if something did

@@ -439,6 +439,24 @@ def test_an_idle_pipeline_gives_signs_of_life(
     )
 
 
+def test_batches_start_at_an_interval(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one at once. Then the query waits, although there are records."""
+    monkeypatch.setattr("roamcast.pipeline.query.stream._HEARTBEAT_S", 0.5)
+    journal(tmp_path, [subscription("s1", "ann"), event("cam", 1)])
+    pipeline = open_pipeline(tmp_path)
+    query = PipelineQuery(spark, pipeline, tmp_path, PipelineLimits(interval=3600)).start()
+    try:
+        until(lambda: letters(tmp_path), "the first letter")
+        journal(tmp_path, [event("cam", 2)])
+        for _ in range(2):
+            next_beat(tmp_path)
+        assert letters(tmp_path) == [("ann", 1, "s1", "cam:1")]
+        assert query.isActive
+    finally:
+        query.stop()
+        pipeline.close()
+
+
 def test_a_long_batch_is_reported_while_it_runs(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -151,7 +151,7 @@ def node(data: Path, port: int, *arguments: str) -> Iterator[Process]:
 
 
 @contextlib.contextmanager
-def pipeline(data: Path, *arguments: str, **settings: int) -> Iterator[Process]:
+def pipeline(data: Path, *arguments: str, **settings: float) -> Iterator[Process]:
     """Run a pipeline until the end of the block. It is ready when the block starts. `settings` are in [pipeline]."""
     log = data / "pipeline.log"
     environment = {f"ROAMCAST_PIPELINE__{key.upper()}": str(value) for key, value in settings.items()}

@@ -108,6 +108,7 @@ def pipeline_limits(settings: PipelineSettings, clustering: DrtClusterSettings) 
         settings.driver_letters,
         settings.outbox,
         settings.archive_days if settings.archive else None,
+        settings.interval,
         batch,
     )
 

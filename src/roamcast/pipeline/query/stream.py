@@ -51,6 +51,7 @@ _HEARTBEAT_S: Final = 2.0
 @dataclass(frozen=True, slots=True)
 class PipelineLimits:
     """`records`: the maximum of one batch. `outbox`: matching pauses while an office has that many unread batches.
+    `interval`: seconds between the starts of batches that take less.
 
     Batches with up to `driver_events` events and `driver_letters` matches are processed in the driver; a Spark job
     would take longer. Batches are archived if there are days for which the archive keeps them (`archive_days`).
@@ -61,6 +62,7 @@ class PipelineLimits:
     driver_letters: int = 20_000
     outbox: int = 1_000
     archive_days: float | None = None
+    interval: float = 0.0
     batch: BatchSettings = field(default_factory=BatchSettings)
 
 
@@ -116,6 +118,7 @@ class PipelineQuery:
         reader = self._spark.readStream.format(JournalSource.name())
         reader = reader.option("data", str(self._data)).option("records", str(self._limits.records))
         writer = reader.load().writeStream.foreachBatch(self._on_batch)
+        writer = writer.trigger(processingTime=f"{round(self._limits.interval * 1_000)} milliseconds")
         query = writer.option("checkpointLocation", str(self._pipeline.checkpoint)).start()
         threading.Thread(target=self._beat, args=(query,), name="pipeline-heartbeat", daemon=True).start()
         if self._archive is not None:
