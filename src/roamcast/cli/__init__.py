@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import logging
 import os
 import sys
@@ -75,6 +77,7 @@ def _root(
 
 def main() -> None:
     """Run a command. An error is printed as one line on standard error; its class decides the exit code."""
+    atexit.register(gc.freeze)  # Python searches all that is loaded for garbage at exit: half a second after numba
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s", datefmt="%H:%M:%S", stream=sys.stderr)
     for name in ("httpx", "py4j"):
         logging.getLogger(name).setLevel(logging.WARNING)
