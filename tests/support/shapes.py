@@ -81,6 +81,46 @@ def slivers(rng: np.random.Generator, count: int) -> Shapes:
     return valid
 
 
+def across_antimeridian(rng: np.random.Generator, count: int) -> Shapes:
+    """Polygons and multipolygons around 180 degrees, split there as GeoJSON wants it: with edges along it."""
+    around = [shapely.transform(shape, lambda points: np.add(points, [180, 0])) for shape in blobs(rng, count, 9)]
+    around += [shapely.transform(shape, lambda points: np.add(points, [176, 0])) for shape in unions(rng, count)]
+    around = [shape for shape in around if shapely.is_valid(shape)]
+    west = shapely.intersection(around, shapely.box(100, -90, 180, 90))
+    east = shapely.intersection(around, shapely.box(180, -90, 260, 90))
+    shapes = np.empty(len(around), np.object_)
+    for n, halves in enumerate(zip(west, east, strict=True)):
+        moved = shapely.transform(halves[1], lambda points: points - [360, 0])
+        parts = [*shapely.get_parts(halves[0]), *shapely.get_parts(moved)]
+        shapes[n] = shapely.MultiPolygon([part for part in parts if part.geom_type == "Polygon"])
+    kept: Shapes = shapes[shapely.get_num_geometries(shapes) > 1]
+    return kept
+
+
+def at_poles(rng: np.random.Generator, count: int) -> Shapes:
+    """Caps from one side of the antimeridian to the other, with an edge along a pole; and pieces that reach one."""
+    x = np.sort(rng.uniform(-180, 180, (count, 9)), axis=1)
+    x[:, 0], x[:, -1] = -180, 180
+    y = rng.choice([80, 85, 89, 89.999999, 90], (count, 9)) - rng.uniform(0, 1, (count, 9)) * rng.integers(
+        0, 2, (count, 9)
+    )
+    ends = np.full((count, 1), 90.0)
+    x, y = np.concatenate([x, x[:, -1:], x[:, :1]], 1), np.concatenate([y, ends, ends], 1)
+    caps = shapely.polygons(np.stack([x, y], -1))
+    near = [shapely.transform(shape, lambda points: points * [20, 1] + [0, 88]) for shape in blobs(rng, count, 9)]
+    near = [shape for shape in near if shapely.is_valid(shape)]
+    pieces = shapely.intersection(near, shapely.box(-180, 80, 180, 90))
+    northern = np.concatenate([caps, pieces[shapely.get_type_id(pieces) == shapely.GeometryType.POLYGON]])
+    southern = shapely.transform(northern, lambda points: points * [1, -1])
+    shapes: Shapes = np.concatenate([northern, southern])
+    return shapes[~shapely.is_empty(shapes)]
+
+
+def with_collinear(shapes: Shapes) -> Shapes:
+    """The shapes with points in the middle of their edges; with round coordinates, rings are collinear there."""
+    return np.array([shapely.segmentize(shape, 0.5) for shape in shapes], np.object_)
+
+
 def scaled(shapes: Shapes, factor: float) -> Shapes:
     """The shapes with all coordinates multiplied. They may get invalid."""
     result: Shapes = shapely.transform(shapes, lambda points: points * factor)

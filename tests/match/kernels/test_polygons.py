@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from profiles import extensive
 from shapes import (
     Shapes,
+    across_antimeridian,
+    at_poles,
     blobs,
     is_inside,
     nested,
@@ -21,6 +23,7 @@ from shapes import (
     scaled,
     slivers,
     unions,
+    with_collinear,
     with_repeats,
 )
 
@@ -43,11 +46,15 @@ def valid(shapes: Shapes) -> Shapes:
 
 
 def test_a_hundred_thousand_pairs_are_as_in_shapely() -> None:
-    """Random polygons, holes, nested parts, slivers, shared vertices; points on borders, vertices and beside."""
+    """Random polygons, holes, nested parts, slivers, shared vertices, collinear points, the antimeridian, the poles.
+
+    Points are on borders, on vertices, one float beside, level with them, and anywhere.
+    """
     rng = np.random.default_rng(20)
     families = [
         blobs(rng, 300, 20), blobs(rng, 60, 500), blobs(rng, 300, 3), blobs(rng, 20, 3000), unions(rng, 300),
         nested(rng, 100), slivers(rng, 300), with_repeats(unions(rng, 40), 5), with_repeats(nested(rng, 40), 9),
+        across_antimeridian(rng, 200), at_poles(rng, 200), with_collinear(unions(rng, 100)),
     ]  # fmt: skip
     pairs = inside = 0
     for family in families:
