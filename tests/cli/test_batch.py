@@ -117,6 +117,73 @@ def test_local_parquet_files_need_no_java(
     assert pq.read_table(tmp_path / "out").to_pylist() == [{"event_id": "e", "subscription_id": "q"}]
 
 
+QUERIES = {
+    "port": 'Select all() Where &location in within("port") On @speed > 5',
+    "bus": "Select all() Where &location in circle(179.9, 0, 50 km) and &kind = bus and &floor = 2",
+    "bad": "Select all() Where &terms has fire Every 1 s",
+}
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("command_spark")
+def test_subscriptions_are_queries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In NDJSON and GeoJSON, with objects or columns of readings and attributes; bad rows are reported."""
+    feature = {"type": "Feature", "geometry": None, "bbox": None}
+    port = {"type": "Polygon", "coordinates": [[[0, 0], [2, 0], [2, 2], [0, 0]]]}
+    files = {
+        "places.geojson": {"features": [feature | {"properties": {"name": "port"}, "geometry": port}]},
+        "queries.geojson": {"features": [feature | {"id": n, "properties": {"query": q}} for n, q in QUERIES.items()]},
+    }
+    for name, document in files.items():
+        (tmp_path / name).write_text(json.dumps({"type": "FeatureCollection", **document}))
+    rows = [{"subscription_id": name, "query": text} for name, text in QUERIES.items()]
+    (tmp_path / "queries.ndjson").write_text("\n".join(map(json.dumps, rows)))
+    (tmp_path / "events.csv").write_text(
+        "event_id,x,y,v,kind,floor\n1,2,1,6,tram,2\n2,-179.9,0,1,bus,2\n3,2,1,,bus,two\n"
+    )
+    events = [
+        {"event_id": 1, "x": 2, "y": 1, "readings": {"speed": 6}, "source": {"kind": "tram", "floor": 2}},
+        {"event_id": 2, "x": -179.9, "y": 0, "source": {"kind": "bus", "floor": 2}},
+        {"event_id": 3, "x": 2, "y": 1, "readings": {"speed": None}, "source": {"kind": "bus", "floor": "two"}},
+        {"event_id": 4, "x": 2, "y": 1, "readings": {"speed": "far"}, "source": {}},
+        {"event_id": 5, "x": 2, "y": 1, "source": 5},
+    ]
+    (tmp_path / "events.ndjson").write_text("\n".join(map(json.dumps, events)))
+    options = ("--lacl", "query", "--places", str(tmp_path / "places.geojson"), "--on-error", "skip", "--format", "csv")
+    cases = (
+        ("events.csv", "queries.geojson", ("--readings", "speed=v", "--attributes", "kind,floor", "--terms", ""), 3),
+        ("events.ndjson", "queries.ndjson", ("--readings", "readings", "--attributes", "source"), 3),
+    )
+    for events_file, queries_file, fields, count in cases:
+        out = tmp_path / f"out-{events_file}"
+        paths = arguments(tmp_path / events_file, tmp_path / queries_file, out)
+        assert run_command([*paths, *options, *fields], monkeypatch) == 0
+        written, err = capsys.readouterr()
+        assert written.startswith(f"{count} events, 2 subscriptions, 2 matches, ")
+        assert sorted("".join(path.read_text() for path in out.glob("*.csv")).split()) == ["1,port", "2,bus"]
+        assert "query: Every needs events in the order in which they came" in err
+    assert "readings must be an object of numbers, not {'speed': 'far'}" in err
+    assert "source must be a JSON object, not '5'" in err
+
+
+def test_options_of_queries_are_checked(tmp_path: Path) -> None:
+    """Without Spark."""
+    for options, message in (
+        (
+            ("--lacl", "query", "--circle", "x,y,r"),
+            "--subscriptions: lacl and circle (queries have regions and terms; pass one of them)",
+        ),
+        (("--circle", "x,y"), "--circle: 2 columns (name three: x, y, radius)"),
+        (("--places", "places.geojson"), "--places: only queries name places (pass --lacl, or omit --places)"),
+    ):
+        command = [*COMMAND, *arguments(tmp_path / "none.csv", SUBSCRIPTIONS, tmp_path / "out"), *options]
+        process = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (process.returncode, process.stdout) == (2, "")
+        assert process.stderr.startswith(f"roamcast: {message}")
+
+
 def until(condition: Callable[[], object], process: subprocess.Popen[str]) -> None:
     end = time.monotonic() + 120
     while not condition():

@@ -10,11 +10,33 @@ from pages import ROOT, blocks
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.spark
 
-@pytest.mark.spark
-def test_the_examples_of_the_page(command_spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+
+def code(number: int) -> str:
+    return [block.code for block in blocks(ROOT / "docs" / "spark.md") if block.language == "python"][number]
+
+
+def test_the_examples_of_regions(command_spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    """In a frame, and in SQL."""
     names: dict[str, Any] = {}
-    for block in blocks(ROOT / "docs" / "spark.md"):
-        if block.language == "python":  # others need files
-            exec(block.code, names)
+    exec(code(0), names)
+    exec(code(2), names)
     assert capsys.readouterr().out == "[(1, 12.5, 'downtown')]\n[Row(trip=1, fare=12.5, name='downtown')]\n"
+
+
+def test_the_example_of_bindings(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a subscription with a condition on readings."""
+    query = "Select Where &context = noise and &location in nearest On @ > 5"
+    names: dict[str, Any] = {
+        "wanted": spark.createDataFrame([("quiet", "ann", query)], "name string, subscriber string, query string"),
+        "source_tracks": spark.sql("SELECT 'm' AS source, 1 AS time, 0 AS x, 0 AS y, 'noise' AS context"),
+        "subscriber_tracks": spark.sql("SELECT 'ann' AS subscriber, 2 AS time, 0 AS x, 1 AS y"),
+        "events": spark.sql(
+            "SELECT explode(array(1, 2, 3)) AS event, 'm' AS source, event AS time, 'noise' AS context, "
+            "map('noise', event * 2.5D) AS readings"
+        ),
+    }
+    exec(code(1), names)
+    assert "|quiet|     m|    2|NULL|      false|" in capsys.readouterr().out
+    assert [tuple(row) for row in names["matches"].collect()] == [(3, "quiet")]

@@ -45,12 +45,29 @@ def match(
     geometry: Annotated[
         str | None, typer.Option(help="Column of Points, instead of --x and --y.", rich_help_panel=_EVENTS)
     ] = None,
+    readings: Annotated[
+        str | None,
+        typer.Option(help="Column of all readings, or NAME=COLUMN,… of each.", rich_help_panel=_EVENTS),
+    ] = None,
+    attributes: Annotated[
+        str | None,
+        typer.Option(help="Column of all attributes of the source, or NAME=COLUMN,….", rich_help_panel=_EVENTS),
+    ] = None,
     events_format: Annotated[str | None, typer.Option(help=_FORMAT, rich_help_panel=_EVENTS)] = None,
     box: Annotated[
         str, typer.Option(help="Columns of west, south, east, north; '': none.", rich_help_panel=_BOXES)
     ] = "min_x,min_y,max_x,max_y",
     subscription_geometry: Annotated[
         str | None, typer.Option(help="Column of Polygons, instead of --box.", rich_help_panel=_BOXES)
+    ] = None,
+    circle: Annotated[
+        str | None, typer.Option(help="Columns of x, y, radius in metres, instead of --box.", rich_help_panel=_BOXES)
+    ] = None,
+    lacl: Annotated[
+        str | None, typer.Option(help="Column of LACL queries, instead of regions and terms.", rich_help_panel=_BOXES)
+    ] = None,
+    places: Annotated[
+        str | None, typer.Option(help="GeoJSON file of the places that queries name.", rich_help_panel=_BOXES)
     ] = None,
     subscription_terms: Annotated[
         str, typer.Option(help="Column of the terms; '': none.", rich_help_panel=_BOXES)
@@ -86,6 +103,8 @@ def match(
     An event matches a subscription if its point is inside the box or polygon, borders included, and it has all the
     terms.
 
+    With --lacl, subscriptions are queries: Select all() with a region, terms, conditions on readings and attributes.
+
     Terms are a list, or a text with ';' between terms. Boxes are west, south, east, north as in GeoJSON: a geographic
     box with west > east crosses the antimeridian. Geometries are WKB, WKT or GeoJSON: a Point of an event, a Polygon or
     MultiPolygon of a subscription. In GeoJSON files, a subscription may also have a bbox without a geometry.
@@ -94,29 +113,33 @@ def match(
     """
     require("pipeline")
     from roamcast.spark.batch import MatchRequest, check_request, match_files, match_local_files
+    from roamcast.spark.compiled import choose_names
     from roamcast.spark.events import EventColumnNames
     from roamcast.spark.local import LocalSession, local_threads
     from roamcast.spark.sources import Source
-    from roamcast.spark.subscriptions import SubscriptionColumnNames
     from roamcast.spark.targets import Target
 
     started = time.monotonic()
-    subscription_columns = SubscriptionColumnNames(
-        None if subscription_geometry else _box(box), subscription_terms or None, subscription_id or None,
-        subscription_geometry,
-    )  # fmt: skip
+    subscription_columns = choose_names(
+        _box(box), subscription_geometry, _circle(circle), subscription_terms or None, lacl, subscription_id or None
+    )
+    if places is not None and lacl is None:
+        raise InputError("only queries name places", where="--places", hint="pass --lacl, or omit --places")
     request = check_request(
         MatchRequest(
             Source(events, events_format),
             Source(subscriptions, subscriptions_format),
             Target(out, format, overwrite),
-            EventColumnNames(x, y, terms or None, id or None, geometry),
+            EventColumnNames(
+                x, y, terms or None, id or None, geometry, readings=_fields(readings), attributes=_fields(attributes)
+            ),
             subscription_columns,
             tuple(_names(columns)) if columns else None,
             space.value,
             on_error.value,
             Target(bad_rows, "json", overwrite, "--bad-rows") if bad_rows else None,
             explain,
+            places,
         )
     )
     # The work is done in another thread, so that this one receives Ctrl-C. That stops Spark or the local session, the
@@ -164,6 +187,24 @@ def _box(text: str) -> tuple[str, str, str, str] | None:
             return west, south, east, north
         case names:
             raise InputError(f"{len(names)} columns", where="--box", hint="name four: west, south, east, north")
+
+
+def _circle(text: str | None) -> tuple[str, str, str] | None:
+    match _names(text or ""):
+        case []:
+            return None
+        case [x, y, radius]:
+            return x, y, radius
+        case names:
+            raise InputError(f"{len(names)} columns", where="--circle", hint="name three: x, y, radius")
+
+
+def _fields(text: str | None) -> str | dict[str, str] | None:
+    """A column of all fields; or with `=` or a comma the column of each, by the name of the field."""
+    if not text or ("=" not in text and "," not in text):
+        return text or None
+    pairs = (name.partition("=") for name in _names(text))
+    return {name.strip(): column.strip() or name.strip() for name, _, column in pairs}
 
 
 def _report_bad_rows(path: str, good: int, bad: BadRows) -> None:

@@ -1,8 +1,12 @@
 """Matching of data frames, the public API for Spark: see docs/spark.md."""
 
+from roamcast.spark.bindings import Bindings, bindings
 from roamcast.spark.compiled import CompiledSubscriptions, compile
 from roamcast.spark.geoparquet import read_geoparquet, write_geoparquet
 from roamcast.spark.matching import match
 from roamcast.spark.sql import register
 
-__all__ = ["CompiledSubscriptions", "compile", "match", "read_geoparquet", "register", "write_geoparquet"]
+__all__ = [
+    "Bindings", "CompiledSubscriptions", "bindings", "compile", "match", "read_geoparquet", "register",
+    "write_geoparquet",
+]  # fmt: skip

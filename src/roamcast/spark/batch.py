@@ -11,13 +11,17 @@ from pyspark.errors import PySparkException
 from pyspark.sql.types import SpatialType
 
 from roamcast.errors import InputError
-from roamcast.spark.compiled import SpaceName, compile_frame, files_of
+from roamcast.places import Places
+from roamcast.spark.compiled import SpaceName, compile_frame, files_of, needs_of
+from roamcast.spark.conditions import Needs
+from roamcast.spark.event_fields import FieldNames
 from roamcast.spark.events import EventColumnNames, plan_events
 from roamcast.spark.explain import Explanation, explain_run, new_reports
-from roamcast.spark.geojson import GEOMETRY
+from roamcast.spark.geojson import GEOMETRY, Noun
 from roamcast.spark.lines import CORRUPT, FieldKind
 from roamcast.spark.local import LocalSession, NeedsSparkError
 from roamcast.spark.matching import find_bad_events, kept_columns, match_frame
+from roamcast.spark.place_rows import read_places
 from roamcast.spark.problems import PROBLEM, BadRowError, describe_values
 from roamcast.spark.sources import NUMBER, PLACE, Fields, Source, SourceFrame, show_place
 from roamcast.spark.spark_errors import spark_errors
@@ -73,6 +77,7 @@ class MatchRequest(NamedTuple):
     on_error: OnError = "fail"
     bad_rows: Target | None = None
     explain: bool = False
+    places: str | None = None
 
     @property
     def on_bad_rows(self) -> OnError:
@@ -82,12 +87,20 @@ class MatchRequest(NamedTuple):
     def event_fields(self) -> Fields:
         names = self.event_columns
         numbers = [] if names.geometry else [names.x, names.y]
-        return _fields(numbers, names.terms, names.id, names.geometry, self.columns)
+        fields = _fields(numbers, names.terms, names.id, names.geometry, self.columns)
+        readings = _kinds(names.readings, "numbers", "number")
+        return {**fields, **readings, **_kinds(names.attributes, "object", "any")}
 
     @property
     def subscription_fields(self) -> Fields:
         names = self.subscription_columns
-        return _fields(names.box or (), names.terms, names.id, names.geometry, self.columns)
+        numbers = (*(names.box or ()), *(names.circle or ()))
+        return _fields(numbers, names.terms, names.id, names.geometry or names.lacl, self.columns)
+
+    @property
+    def noun(self) -> Noun:
+        """What the features of a GeoJSON file of subscriptions are."""
+        return "query" if self.subscription_columns.lacl else "subscription"
 
     def refuse(self, bad: BadRows, total: int) -> None:
         """Raise InputError for bad rows that are neither skipped nor written."""
@@ -103,6 +116,13 @@ def _fields(
     kinds: dict[str, FieldKind] = dict.fromkeys([*(others or ()), *([id] if id else [])], "any")
     kinds |= dict.fromkeys(numbers, "number")
     return kinds | ({terms: "terms"} if terms else {}) | ({geometry: "text"} if geometry else {})
+
+
+def _kinds(names: FieldNames, whole: FieldKind, each: FieldKind) -> Fields:
+    """A column of all readings or attributes, or a column for each of them."""
+    if isinstance(names, str):
+        return {names: whole}
+    return dict.fromkeys(names.values() if isinstance(names, Mapping) else names or (), each)
 
 
 def check_request(request: MatchRequest) -> MatchRequest:
@@ -128,16 +148,18 @@ def match_files(
         step("reading subscriptions")
         events = request.events.read(spark, request.event_fields, "event", request.event_columns.id)
         names = request.subscription_columns
-        subscriptions = request.subscriptions.read(spark, request.subscription_fields, "subscription", names.id)
+        subscriptions = request.subscriptions.read(spark, request.subscription_fields, request.noun, names.id)
         event_names = request.event_columns._replace(lines=events.lines)
         plan_events(events.frame, event_names, (), request.space)  # raises its errors before any work
-        geometry = GEOMETRY if request.subscriptions.format == "geojson" else names.geometry
+        is_feature = request.subscriptions.format == "geojson" and request.noun == "subscription"
+        geometry = GEOMETRY if is_feature else names.geometry
+        places = read_places(request.places, request.space)
         names = names._replace(geometry=geometry, lines=subscriptions.lines)
         columns = kept_columns(request.columns, subscriptions.frame)
-        with compile_frame(subscriptions.frame, names, columns, request.space) as compiled:
+        with compile_frame(subscriptions.frame, names, columns, request.space, None, places) as compiled:
             bad_subscriptions = BadRows()
             if compiled.bad_rows.num_rows:
-                bad_subscriptions = _bad_subscriptions(spark, request, subscriptions, names)
+                bad_subscriptions = _bad_subscriptions(spark, request, subscriptions, names, places)
                 request.refuse(bad_subscriptions, compiled.count + bad_subscriptions.count)
             step("matching")
             tally, reports = new_tally(spark), new_reports(spark) if request.explain else None
@@ -147,15 +169,17 @@ def match_files(
                 request.out.write(matches)
             except (PySparkException, Py4JJavaError) as error:
                 if BadRowError.__name__ in str(error):
-                    request.refuse(*_bad_events(spark, request, events, event_names))
+                    request.refuse(*_bad_events(spark, request, events, event_names, needs_of(compiled)))
                 raise
             bad_events = BadRows()
             if tally.value.bad:
-                bad_events, _ = _bad_events(spark, request, events, event_names)
+                bad_events, _ = _bad_events(spark, request, events, event_names, needs_of(compiled))
             counts, explanation = tally.value, None
             if reports is not None:
-                places = request.events.location, request.subscriptions.location
-                explanation = explain_run(events.frame, files_of(compiled), reports.value, places, request.out.location)
+                locations = request.events.location, request.subscriptions.location
+                explanation = explain_run(
+                    events.frame, files_of(compiled), reports.value, locations, request.out.location
+                )
     return MatchCounts(
         counts.events - counts.bad, compiled.count, counts.matches, bad_events, bad_subscriptions, explanation
     )
@@ -182,11 +206,11 @@ def match_local_files(
 
 
 def _bad_events(
-    spark: SparkSession, request: MatchRequest, events: SourceFrame, names: EventColumnNames
+    spark: SparkSession, request: MatchRequest, events: SourceFrame, names: EventColumnNames, needs: Needs
 ) -> tuple[BadRows, int]:
     """Find the bad rows and write them if they are to be written; also return the number of all rows."""
     tally = new_tally(spark)
-    bad = find_bad_events(events.located(), names, request.space, tally)
+    bad = find_bad_events(events.located(), names, request.space, tally, needs)
     first = bad.orderBy(NUMBER).limit(_REPORTED).collect()
     counts = tally.value
     if request.bad_rows is not None:
@@ -195,12 +219,16 @@ def _bad_events(
 
 
 def _bad_subscriptions(
-    spark: SparkSession, request: MatchRequest, subscriptions: SourceFrame, names: SubscriptionColumnNames
+    spark: SparkSession,
+    request: MatchRequest,
+    subscriptions: SourceFrame,
+    names: SubscriptionColumnNames,
+    places: Places | None,
 ) -> BadRows:
     """Find the bad rows and write them if they are to be written."""
     located = subscriptions.located()
     selected, reader = plan_subscriptions(located, names, located.columns, request.space)
-    bad = reader.read(selected.toArrow()).bad_rows
+    bad = reader.read(selected.toArrow(), places).bad_rows
     if request.bad_rows is not None:
         request.bad_rows.folder(_SUBSCRIPTIONS).write(_for_output(spark.createDataFrame(bad)))
     return BadRows(bad.num_rows, tuple(_report(row) for row in bad.sort_by(NUMBER).slice(0, _REPORTED).to_pylist()))

@@ -99,7 +99,7 @@ class SentColumns:
     """The columns of a frame that are sent to Python: those for the result, then those that fields are read from."""
 
     def __init__(self, frame: DataFrame, side: str, kept: Sequence[str]) -> None:
-        self._frame, self._side = frame, side
+        self._frame, self.side = frame, side
         self._columns = frame.schema.fields
         self._sent = [self._named(name) for name in kept]
         self.fields = tuple(found.field for found in self._sent)
@@ -115,10 +115,12 @@ class SentColumns:
 
         Raises InputError if there is none, or if it is of another kind.
         """
-        found = self._named(name, hint)
-        if not kind.fits(found.field.dataType):
-            message = f"column {name!r} is {found.field.dataType.simpleString()}"
-            raise InputError(message, where=self._side, hint=f"expected {kind.expected}")
+        self.expect(name, kind, hint)
+        return self.add(name)
+
+    def add(self, name: str) -> int:
+        """As `position`, for a column of any kind."""
+        found = self._named(name)
         if found not in self._sent:
             self._sent.append(found)
         return self._sent.index(found)
@@ -127,16 +129,26 @@ class SentColumns:
         """The column at a position."""
         return self._sent[position].field
 
+    def type_of(self, name: str, hint: str = "") -> DataType:
+        """The type of a column, which is not sent because of that. Raises InputError if there is none."""
+        return self._named(name, hint).field.dataType
+
+    def expect(self, name: str, kind: ColumnKind, hint: str) -> None:
+        """Raises InputError if there is no such column, or if it is of another kind."""
+        if not kind.fits(found := self.type_of(name, hint)):
+            message = f"column {name!r} is {found.simpleString()}"
+            raise InputError(message, where=self.side, hint=f"expected {kind.expected}")
+
     def select(self) -> DataFrame:
         return self._frame.selectExpr(*(f"{found.path} AS _{at}" for at, found in enumerate(self._sent)))
 
     def _named(self, name: str, hint: str = "") -> _Found:
-        found = _find(self._columns, name, self._side)
+        found = _find(self._columns, name, self.side)
         if found is None:
             names = [field.name for field in self._columns if field.name != CORRUPT]
             close = difflib.get_close_matches(name, names, n=1)
             hints = [hint, f"did you mean {close[0]!r}?" if close else "", f"columns: {', '.join(names) or 'none'}"]
-            raise InputError(f"no column {name!r}", where=self._side, hint="; ".join(filter(None, hints)))
+            raise InputError(f"no column {name!r}", where=self.side, hint="; ".join(filter(None, hints)))
         return found
 
 

@@ -14,16 +14,23 @@ import pyarrow as pa
 
 from roamcast.durable import storage_errors
 from roamcast.errors import ConflictError, InputError
+from roamcast.places import Places
 from roamcast.space import SPACES
+from roamcast.spark.conditions import NO_NEEDS, Needs
+from roamcast.spark.conditions import needs_of as table_needs
 from roamcast.spark.index_files import IndexFiles, write_index
+from roamcast.spark.place_rows import PlacesFrom, read_places
 from roamcast.spark.problems import check_choice, describe_row
-from roamcast.spark.subscriptions import BOX, BoxNames, SubscriptionColumnNames, plan_subscriptions
+from roamcast.spark.subscriptions import BOX, BoxNames, CircleNames, SubscriptionColumnNames, plan_subscriptions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructField
 
-__all__ = ["CompiledSubscriptions", "SpaceName", "compile", "compile_frame", "fields_of", "files_of"]
+__all__ = [
+    "CompiledSubscriptions", "SpaceName", "choose_names", "compile", "compile_frame", "fields_of", "files_of",
+    "first_problem", "needs_of",
+]  # fmt: skip
 
 SpaceName: TypeAlias = Literal["geographic", "planar"]
 
@@ -41,9 +48,14 @@ class CompiledSubscriptions:
     bad_rows: pa.Table
 
     def __init__(
-        self, files: IndexFiles, fields: tuple[StructField, ...], space: SpaceName, bad_rows: pa.Table
+        self,
+        files: IndexFiles,
+        fields: tuple[StructField, ...],
+        space: SpaceName,
+        bad_rows: pa.Table,
+        needs: Needs = NO_NEEDS,
     ) -> None:
-        self._files, self._fields, self._closed = files, fields, False
+        self._files, self._fields, self._needs, self._closed = files, fields, needs, False
         self.space, self.count, self.bad_rows = space, files.size, bad_rows
 
     @property
@@ -68,6 +80,11 @@ def fields_of(compiled: CompiledSubscriptions) -> tuple[StructField, ...]:
     return compiled._fields
 
 
+def needs_of(compiled: CompiledSubscriptions) -> Needs:
+    """What conditions need of events."""
+    return compiled._needs
+
+
 def files_of(compiled: CompiledSubscriptions) -> IndexFiles:
     """Raises ConflictError if it is closed."""
     if compiled._closed:
@@ -80,7 +97,10 @@ def compile(
     *,
     box: BoxNames | None = BOX,
     geometry: str | None = None,
+    circle: CircleNames | None = None,
     terms: str | None = "terms",
+    lacl: str | None = None,
+    places: PlacesFrom = None,
     id: str | None = None,
     columns: Sequence[str] | None = None,
     space: SpaceName = "geographic",
@@ -91,9 +111,13 @@ def compile(
 
     A subscription matches an event if the point is in its region, borders included, and the event has all its terms.
     `box` names the columns of west, south, east and north; a geographic box with west > east crosses the antimeridian.
-    `geometry` is a column of Polygons or MultiPolygons instead: WKB, WKT or GeoJSON. `terms` is an array of texts, or a
-    text with `;` between terms. None: subscriptions have no region, or no terms. Fields of nested columns are written
-    `place.west`.
+    `geometry` is a column of Polygons or MultiPolygons instead: WKB, WKT or GeoJSON; `circle` names the columns of x, y
+    and the radius in metres. `terms` is an array of texts, or a text with `;` between terms. None: subscriptions have
+    no region, or no terms. Fields of nested columns are written `place.west`.
+
+    `lacl` is a column of queries instead of these (docs/lacl.md): `Select all()`, with conditions on readings and on
+    attributes of sources. `places` are those that `within` names: a GeoJSON file, or a frame with columns `name` and
+    `geometry`. Queries that need positions of subscribers or the order of events are bad rows.
 
     An `id` is unique. `columns` are those that matches can have; without, the id, or if there is none all columns but
     those of region and terms. A cluster gets the index from this process, or from a `folder` that all its hosts have.
@@ -102,12 +126,14 @@ def compile(
     """
     check_choice("space", space, tuple(SPACES))
     check_choice("on_bad_rows", on_bad_rows, ("fail", "skip"))
-    names = SubscriptionColumnNames(None if geometry else box, terms, id, geometry)
-    compiled = compile_frame(subscriptions, names, columns, space, folder)
+    names = choose_names(box, geometry, circle, terms, lacl, id)
+    if places is not None and lacl is None:
+        raise InputError("only queries name places", where="places", hint="pass lacl=, or omit places")
+    compiled = compile_frame(subscriptions, names, columns, space, folder, read_places(places, space))
     bad = compiled.bad_rows
     if bad.num_rows and on_bad_rows == "fail":
         compiled.close()
-        raise _first_problem(bad, compiled.count + bad.num_rows)
+        raise first_problem(bad, compiled.count + bad.num_rows)
     return compiled
 
 
@@ -117,18 +143,43 @@ def compile_frame(
     columns: Sequence[str] | None,
     space: SpaceName,
     folder: str | Path | None = None,
+    places: Places | None = None,
 ) -> CompiledSubscriptions:
     """Like `compile`, without bad rows."""
     selected, reader = plan_subscriptions(frame, names, columns, space)
-    checked = reader.read(selected.toArrow())
+    checked = reader.read(selected.toArrow(), places)
     context = frame.sparkSession.sparkContext
     files = write_index(_new_folder(folder), checked)
     if folder is None and not str(context.master).startswith("local"):
         files = files.distribute(context)
-    return CompiledSubscriptions(files, reader.fields, space, checked.bad_rows)
+    needs = NO_NEEDS if checked.conditions is None else table_needs(checked.conditions)
+    return CompiledSubscriptions(files, reader.fields, space, checked.bad_rows, needs)
 
 
-def _first_problem(bad_rows: pa.Table, total: int) -> InputError:
+def choose_names(
+    box: BoxNames | None,
+    geometry: str | None,
+    circle: CircleNames | None,
+    terms: str | None,
+    lacl: str | None,
+    id: str | None,
+) -> SubscriptionColumnNames:
+    """Leave out the default columns of what is given otherwise. Raises InputError if regions are given twice."""
+    regions = {"box": box if box != BOX else None, "geometry": geometry, "circle": circle}
+    given = [name for name, columns in regions.items() if columns]
+    if lacl is not None:
+        given += ["terms"] if terms not in (None, "terms") else []
+        if given:
+            raise InputError(
+                f"lacl and {given[0]}", where="subscriptions", hint="queries have regions and terms; pass one of them"
+            )
+        return SubscriptionColumnNames(None, None, id, lacl=lacl)
+    if len(given) > 1:
+        raise InputError(f"{given[0]} and {given[1]}", where="subscriptions", hint="pass one of them")
+    return SubscriptionColumnNames(None if given and given != ["box"] else box, terms, id, geometry, circle=circle)
+
+
+def first_problem(bad_rows: pa.Table, total: int) -> InputError:
     *columns, problems = bad_rows.columns
     content = describe_row(bad_rows.column_names[:-1], columns, 0)
     count = f"{bad_rows.num_rows:,} of {total:,} rows are bad"

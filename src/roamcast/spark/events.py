@@ -23,6 +23,8 @@ from roamcast.spark.columns import (
     to_numbers,
     to_terms,
 )
+from roamcast.spark.conditions import NO_NEEDS, Needs
+from roamcast.spark.event_fields import NO_EVENT_FIELDS, NO_FIELDS, EventFields, FieldNames, FieldReader, plan_fields
 from roamcast.spark.geometry import read_points
 from roamcast.spark.geometry_types import check_geometry, mark_geometry
 from roamcast.spark.lines import CORRUPT, TextLines
@@ -50,20 +52,26 @@ class EventColumnNames(NamedTuple):
     id: str | None = None
     geometry: str | None = None
     lines: TextLines | None = None
+    readings: FieldNames = None
+    attributes: FieldNames = None
 
 
 class CheckedEvents(NamedTuple):
-    """A batch of events. `passed` has the columns for the result; of rows with a problem, `points` has anything."""
+    """A batch of events. `passed` has the columns for the result; of rows with a problem, `points` has anything.
+
+    `fields` has the readings and attributes that conditions need.
+    """
 
     points: Events
     passed: pa.RecordBatch
     problems: Problems
+    fields: EventFields = NO_EVENT_FIELDS
 
     def without_bad(self) -> CheckedEvents:
         good = good_rows(self.problems, self.passed.num_rows)
         mask = pa.array(good)
         points = Events(self.points.x[good], self.points.y[good], self.points.terms.filter(mask))
-        return CheckedEvents(points, self.passed.filter(mask), {})
+        return CheckedEvents(points, self.passed.filter(mask), {}, self.fields.filter(mask))
 
 
 class EventReader(NamedTuple):
@@ -79,6 +87,7 @@ class EventReader(NamedTuple):
     terms: int | None
     id: int | None
     lines: TextLines | None = None
+    fields: FieldReader = NO_FIELDS
 
     def read(self, batch: pa.RecordBatch) -> CheckedEvents:
         problems: Problems = {}
@@ -91,7 +100,8 @@ class EventReader(NamedTuple):
         for row in np.flatnonzero(~space.valid_points(x, y)):
             problems.setdefault(int(row), str(space.bad_points(x[row : row + 1], y[row : row + 1])[0]))
         terms = no_terms(batch.num_rows) if self.terms is None else to_terms(batch.column(self.terms), problems)
-        return CheckedEvents(Events(x, y, terms), batch.select(range(self.passed)), problems)
+        fields = self.fields.read(batch, self.names, problems)
+        return CheckedEvents(Events(x, y, terms), batch.select(range(self.passed)), problems, fields)
 
     def _points(self, batch: pa.RecordBatch, space: Space, problems: Problems) -> tuple[Floats, Floats]:
         if len(self.point) == 2:
@@ -105,11 +115,11 @@ class EventReader(NamedTuple):
 
 
 def plan_events(
-    frame: DataFrame, names: EventColumnNames, passed: Sequence[str], space: str
+    frame: DataFrame, names: EventColumnNames, passed: Sequence[str], space: str, needs: Needs = NO_NEEDS
 ) -> tuple[DataFrame, tuple[StructField, ...], EventReader]:
     """The frame that tasks get, the fields of its columns `passed` on to the result, and what reads it.
 
-    Raises InputError for columns that are missing or have a wrong type.
+    Raises InputError for columns that are missing or have a wrong type, and for those that conditions need.
     """
     sent = SentColumns(frame, _SIDE, passed)
     fields: tuple[StructField, ...] = sent.fields
@@ -124,5 +134,7 @@ def plan_events(
     if names.lines is not None:
         sent.position(CORRUPT, TEXT, hint="")
     id = None if names.id is None else sent.position(names.id, ID, hint="pass id=")
-    reader = EventReader(space, len(sent.fields), sent.names, point, terms, id, names.lines)
+    untyped = names.lines is not None and names.lines.format == "csv"
+    further = plan_fields(sent, names.readings, names.attributes, needs, untyped=untyped)
+    reader = EventReader(space, len(sent.fields), sent.names, point, terms, id, names.lines, further)
     return sent.select(), fields, reader

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["GEOMETRY", "Noun", "feature_lines", "lines_of_features"]
 
-Noun: TypeAlias = Literal["event", "subscription"]
+Noun: TypeAlias = Literal["event", "subscription", "query"]
+"""What features are; a query has its region itself."""
 
 GEOMETRY: Final = "geometry"
 """The column of a subscription's geometry, as GeoJSON. An event's coordinates are in `x` and `y`."""
@@ -89,8 +90,15 @@ def _subscription(feature: Any, id: str) -> dict[str, Any]:
     return fields | dict(zip(BOX, sides or [None] * 4, strict=True)) | {GEOMETRY: text}
 
 
+def _query(feature: Any, id: str) -> dict[str, Any]:
+    fields = _properties(feature, id, ())
+    if feature.get("geometry") is not None or feature.get("bbox") is not None:
+        raise ValueError("a query has its region itself: geometry must be null, and there must be no bbox")
+    return fields
+
+
 _CONVERTERS: Final[Mapping[Noun, Callable[[Any, str], dict[str, Any]]]] = {
-    "event": _event, "subscription": _subscription,
+    "event": _event, "subscription": _subscription, "query": _query,
 }  # fmt: skip
 """Each returns the fields of a feature, or raises ValueError with the problem."""
 

@@ -23,7 +23,7 @@ from roamcast.match.index.polygons import Polygons
 from roamcast.space import Floats, Space
 from roamcast.spark.problems import Problems, quote_value
 
-__all__ = ["Regions", "read_points", "read_regions"]
+__all__ = ["Regions", "read_points", "read_polygons", "read_regions"]
 
 Shapes: TypeAlias = npt.NDArray[np.object_]
 Integers: TypeAlias = npt.NDArray[np.int64]
@@ -59,12 +59,7 @@ def read_regions(column: pa.Array, space: Space, problems: Problems) -> Regions:
     Those that are not valid are refused, with the position of the fault. Those beyond the antimeridian are, too: as in
     GeoJSON (RFC 7946) they have to be split there. See `Polygons` for what a polygon contains.
     """
-    shapes = _parse(column, _POLYGONS, problems)
-    _check_reference_system(shapes, space, problems)
-    _check_coordinates(shapes, space, problems)
-    invalid = np.flatnonzero(~shapely.is_valid(shapes) & ~shapely.is_missing(shapes))
-    reasons = shapely.is_valid_reason(shapes[invalid])
-    _refuse(shapes, invalid, [f"the geometry is not valid: {reason}" for reason in reasons], problems)
+    shapes = read_polygons(column, space, problems)
     are_boxes = _are_boxes(shapes)
     bounds = shapely.bounds(shapes[are_boxes])
     shapes[are_boxes] = None
@@ -72,6 +67,17 @@ def read_regions(column: pa.Array, space: Space, problems: Problems) -> Regions:
     boxes = polygons.boxes(space)
     boxes[are_boxes] = bounds
     return Regions(boxes, polygons)
+
+
+def read_polygons(column: pa.Array, space: Space, problems: Problems) -> Shapes:
+    """The shapes of `read_regions`. Rows without geometry, or with a problem, are None."""
+    shapes = _parse(column, _POLYGONS, problems)
+    _check_reference_system(shapes, space, problems)
+    _check_coordinates(shapes, space, problems)
+    invalid = np.flatnonzero(~shapely.is_valid(shapes) & ~shapely.is_missing(shapes))
+    reasons = shapely.is_valid_reason(shapes[invalid])
+    _refuse(shapes, invalid, [f"the geometry is not valid: {reason}" for reason in reasons], problems)
+    return shapes
 
 
 def read_points(column: pa.Array, space: Space, problems: Problems) -> tuple[Floats, Floats]:

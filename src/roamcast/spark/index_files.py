@@ -19,6 +19,8 @@ from roamcast.match.index.polygons import Polygons
 from roamcast.match.index.rows import index_rows
 from roamcast.match.index.segments import file_name
 from roamcast.match.port import Events, Matches
+from roamcast.spark.conditions import have_conditions, matches_of
+from roamcast.spark.event_fields import NO_EVENT_FIELDS, EventFields, FieldColumns
 from roamcast.spark.subscriptions import CheckedSubscriptions
 
 if TYPE_CHECKING:
@@ -27,12 +29,14 @@ if TYPE_CHECKING:
 __all__ = ["IndexFiles", "OpenIndex", "write_index"]
 
 _ROWS: Final = "rows.arrow"
+_CONDITIONS: Final = "conditions.arrow"
 
 
 class IndexFiles(NamedTuple):
     """Names the files: the index, in which a handle is a row number, and the rows of subscriptions for the result.
 
-    They are in `folder`, on every host; if they are `distributed`, where Spark puts the files of an application.
+    `conditions` are those of the rows, if any have some. All are in `folder`, on every host; if they are
+    `distributed`, where Spark puts the files of an application.
     """
 
     folder: str
@@ -40,6 +44,7 @@ class IndexFiles(NamedTuple):
     rows: str
     size: int
     polygons: str | None = None
+    conditions: str | None = None
     distributed: bool = False
 
     def open(self) -> OpenIndex:
@@ -50,7 +55,7 @@ class IndexFiles(NamedTuple):
     def names(self) -> tuple[str, ...]:
         """The names of all files."""
         segments = (*(ref.segment for ref in self.stack), *filter(None, [self.polygons]))
-        return (self.rows, *map(file_name, segments))
+        return (self.rows, *filter(None, [self.conditions]), *map(file_name, segments))
 
     def distribute(self, context: SparkContext) -> IndexFiles:
         """Let Spark send the files to executors. They must then stay in the folder until the process ends."""
@@ -70,30 +75,46 @@ class OpenIndex(NamedTuple):
 
     subscriptions: Index
     rows: pa.Table
+    conditions: pa.Table | None
 
-    def matches(self, events: Events) -> Iterator[Matches]:
+    def matches(self, events: Events, fields: EventFields = NO_EVENT_FIELDS) -> Iterator[Matches]:
         """Yield the matches of a batch in chunks."""
-        return self.subscriptions.matches(events)
+        if self.conditions is None:
+            return self.subscriptions.matches(events)
+        return matches_of(self.subscriptions, self.conditions, events, FieldColumns(events, fields))
 
 
 @lru_cache(maxsize=2)
 def _open(folder: str, files: IndexFiles) -> OpenIndex:
     path = Path(folder)
-    rows = pa.ipc.open_file(pa.memory_map(str(path / files.rows))).read_all()
+    rows = _read_table(path / files.rows)
+    conditions = None if files.conditions is None else _read_table(path / files.conditions)
     is_inside = None if files.polygons is None else Polygons.open(path, files.polygons).test
-    return OpenIndex(IndexStore(path).open(files.stack, is_inside), rows)
+    return OpenIndex(IndexStore(path).open(files.stack, is_inside), rows, conditions)
+
+
+def _read_table(path: Path) -> pa.Table:
+    return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
 
 
 def write_index(folder: Path, checked: CheckedSubscriptions) -> IndexFiles:
     """Write the files of subscriptions, all of which are good, into a folder."""
-    subscriptions, polygons = checked.subscriptions, checked.polygons
+    subscriptions, polygons, conditions = checked.subscriptions, checked.polygons, checked.conditions
     count = len(subscriptions.min_x)
     residual = None if polygons is None else polygons.is_present
+    if conditions is not None:
+        residual = have_conditions(conditions)
     with storage_errors(folder):
         stack = IndexStore(folder).apply((), added=index_rows(np.arange(count), subscriptions, residual))
         file = None if polygons is None else polygons.write(folder)
-        rows = checked.kept.combine_chunks()
-        name = f"{folder.name}-{_ROWS}"
-        with pa.ipc.new_file(str(folder / name), rows.schema) as writer:
-            writer.write_table(rows)
-    return IndexFiles(str(folder), stack, name, count, file)
+        name = _write_table(folder, _ROWS, checked.kept)
+        further = None if conditions is None else _write_table(folder, _CONDITIONS, conditions)
+    return IndexFiles(str(folder), stack, name, count, file, further)
+
+
+def _write_table(folder: Path, name: str, table: pa.Table) -> str:
+    """Write a file for `_read_table`, in one piece, and return its name."""
+    file, rows = f"{folder.name}-{name}", table.combine_chunks()
+    with pa.ipc.new_file(str(folder / file), rows.schema) as writer:
+        writer.write_table(rows)
+    return file

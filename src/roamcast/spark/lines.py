@@ -16,13 +16,18 @@ __all__ = ["CORRUPT", "FieldKind", "LineFormat", "TextLines"]
 CORRUPT: Final = "_corrupt_record"
 """The column in which Spark's readers put a line that they cannot read, or cannot read completely."""
 
-FieldKind: TypeAlias = Literal["number", "terms", "text", "any"]
+FieldKind: TypeAlias = Literal["number", "terms", "text", "numbers", "object", "any"]
 LineFormat: TypeAlias = Literal["csv", "ndjson", "geojson"]
 
 _EXPECTED: Final[Mapping[FieldKind, tuple[str, Callable[[Any], bool]]]] = {
     "number": ("a number", lambda value: type(value) in (int, float)),
     "terms": ("a list of texts", lambda value: type(value) is list and {type(term) for term in value} <= {str}),
     "text": ("a text", lambda _: True),
+    "numbers": (
+        "an object of numbers",
+        lambda value: type(value) is dict and {type(each) for each in value.values()} <= {int, float, type(None)},
+    ),
+    "object": ("an object", lambda value: type(value) is dict),
     "any": ("a value", lambda _: True),
 }
 

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql.types import StringType, StructField, StructType
 
-from roamcast.errors import InputError
+from roamcast.spark.bindings import Bindings
+from roamcast.spark.bound import BoundEventNames, match_bound
 from roamcast.spark.columns import check_names
-from roamcast.spark.compiled import CompiledSubscriptions, SpaceName, compile, fields_of, files_of
+from roamcast.spark.compiled import CompiledSubscriptions, SpaceName, compile, fields_of, files_of, needs_of
+from roamcast.spark.conditions import NO_NEEDS, Needs
+from roamcast.spark.event_fields import FieldNames
 from roamcast.spark.events import EventColumnNames, plan_events
 from roamcast.spark.explain import ReportAccumulator
-from roamcast.spark.lines import CORRUPT
 from roamcast.spark.problems import PROBLEM, OnBadRows, check_choice
+from roamcast.spark.result_columns import choose
 from roamcast.spark.tally import TallyAccumulator
 from roamcast.spark.tasks import MatchTask, ResultColumn
 
@@ -34,12 +36,16 @@ class MatchPlan(NamedTuple):
 
 def match(
     events: DataFrame,
-    subscriptions: CompiledSubscriptions | DataFrame,
+    subscriptions: CompiledSubscriptions | Bindings | DataFrame,
     *,
     x: str = "x",
     y: str = "y",
     geometry: str | None = None,
     terms: str | None = "terms",
+    readings: FieldNames = None,
+    attributes: FieldNames = None,
+    source: str = "source",
+    time: str = "time",
     id: str | None = None,
     columns: Sequence[str] | None = None,
     on_bad_rows: OnBadRows = "fail",
@@ -49,6 +55,12 @@ def match(
     Events are a batch or a stream. `x`, `y` and `terms` name their columns, `terms=None`: they have none. `geometry` is
     a column of Points instead of x and y: WKB, WKT or GeoJSON. Terms are an array of texts, or a text with `;` between
     terms. Fields of nested columns are written `position.lon`.
+
+    `readings` and `attributes` are for subscriptions that test them: a column that has all of them, or columns, as a
+    list or by name. A column of readings is a map or a struct of numbers; one of the attributes of an event's source is
+    a map, a struct, or texts of JSON objects.
+
+    With `bindings` an event matches if its `source` was bound at its `time`, and its readings are of interest.
 
     `columns` are those of the result, from both sides. Without: `id`, or if there is none all columns of events; then
     those of the compiled subscriptions. A frame of subscriptions is compiled with its default columns; to keep the
@@ -60,9 +72,13 @@ def match(
     is null for matches.
     """
     check_choice("on_bad_rows", on_bad_rows, ("fail", "skip", "collect"))
+    if isinstance(subscriptions, Bindings):
+        bound = BoundEventNames(source, time, id, readings, attributes)
+        return match_bound(events, subscriptions, bound, columns, on_bad_rows)
     if not isinstance(subscriptions, CompiledSubscriptions):
         subscriptions = compile(subscriptions, columns=kept_columns(columns, subscriptions))
-    return match_frame(events, subscriptions, EventColumnNames(x, y, terms, id, geometry), columns, on_bad_rows)
+    names = EventColumnNames(x, y, terms, id, geometry, readings=readings, attributes=attributes)
+    return match_frame(events, subscriptions, names, columns, on_bad_rows)
 
 
 def kept_columns(columns: Sequence[str] | None, subscriptions: DataFrame) -> list[str] | None:
@@ -96,9 +112,9 @@ def plan_match(
     on_bad_rows: OnBadRows,
 ) -> MatchPlan:
     """Choose the columns. Raises InputError as `match` does."""
-    chosen = _choose(columns, [names.id] if names.id else frame.columns, frame.columns, compiled.columns)
+    chosen = choose(columns, [names.id] if names.id else frame.columns, frame.columns, compiled.columns)
     of_events = [column.name for column in chosen if column.of_event]
-    selected, fields, reader = plan_events(frame, names, of_events, compiled.space)
+    selected, fields, reader = plan_events(frame, names, of_events, compiled.space, needs_of(compiled))
     of_event, of_subscription = iter(enumerate(fields)), {f.name: (n, f) for n, f in enumerate(fields_of(compiled))}
     result: list[ResultColumn] = []
     schema = StructType()
@@ -113,49 +129,12 @@ def plan_match(
     return MatchPlan(selected, MatchTask(reader, files_of(compiled), tuple(result), on_bad_rows), schema)
 
 
-def find_bad_events(frame: DataFrame, names: EventColumnNames, space: SpaceName, tally: TallyAccumulator) -> DataFrame:
+def find_bad_events(
+    frame: DataFrame, names: EventColumnNames, space: SpaceName, tally: TallyAccumulator, needs: Needs = NO_NEEDS
+) -> DataFrame:
     """The bad rows among events: all columns, and the problem of each."""
-    selected, fields, reader = plan_events(frame, names, frame.columns, space)
+    selected, fields, reader = plan_events(frame, names, frame.columns, space, needs)
     columns = tuple(ResultColumn(field.name, True, at) for at, field in enumerate(fields))
     task = MatchTask(reader, None, columns, "collect", tally)
     schema = StructType([*fields, StructField(PROBLEM, StringType())])
     return selected.mapInArrow(lambda batches: task.run(batches), schema)
-
-
-class _Chosen(NamedTuple):
-    """A column of one side, and its name in the result; None: the name that it has, without those of outer columns."""
-
-    of_event: bool
-    name: str
-    result: str | None = None
-
-
-def _choose(
-    columns: Sequence[str] | None, default: Sequence[str], of_events: Sequence[str], of_subscriptions: Sequence[str]
-) -> list[_Chosen]:
-    """The columns of the result. What both sides have is called `event_NAME` and `subscription_NAME`.
-
-    Raises InputError for names that no side has, or both.
-    """
-    if columns is not None and not columns:
-        raise InputError("no columns", where="columns", hint="name at least one")
-    both = set(default if columns is None else of_events).intersection(of_subscriptions)
-    known = {
-        f"{noun}_{name}" if name in both else name: _Chosen(noun == "event", name, f"{noun}_{name}")
-        if name in both
-        else _Chosen(noun == "event", name)
-        for noun, side in (("event", of_events if columns else default), ("subscription", of_subscriptions))
-        for name in side
-    }
-    if columns is None:
-        return list(known.values())
-    for name in columns:
-        if name in both:
-            hint = f"write event_{name} or subscription_{name}"
-            raise InputError(f"both sides have a column {name!r}", where="columns", hint=hint)
-        if name not in known and "." not in name:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {close[0]!r}? " if close else ""
-            hint += f"columns: {', '.join(each for each in known if each != CORRUPT)}"
-            raise InputError(f"no column {name!r}", where="columns", hint=hint)
-    return [known.get(name, _Chosen(True, name)) for name in columns]

@@ -21,7 +21,7 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from urllib.parse import unquote
 
-from pyspark.sql.types import ArrayType, DataType, DoubleType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, DoubleType, MapType, StringType, StructField, StructType
 
 from roamcast.errors import InputError
 from roamcast.spark.geojson import Noun, feature_lines
@@ -47,6 +47,7 @@ _GLOB: Final = re.compile(r"[\[\]{}*?\\]")
 _SAMPLE: Final = 1_000  # lines
 _TYPES: Final[Mapping[FieldKind, DataType]] = {
     "number": DoubleType(), "terms": ArrayType(StringType()), "text": StringType(),
+    "numbers": MapType(StringType(), DoubleType()), "object": StringType(),
 }  # fmt: skip
 _FILE: Final = "_metadata.file_path"
 _ROW: Final = "concat(_metadata.file_path, ', row ', _metadata.row_index + 1)"

@@ -11,6 +11,7 @@ from pyspark.sql import functions as f
 
 from roamcast.errors import InputError
 from roamcast.spark.compiled import CompiledSubscriptions
+from roamcast.spark.event_fields import FieldNames
 from roamcast.spark.events import EventColumnNames
 from roamcast.spark.matching import plan_match
 from roamcast.spark.problems import OnBadRows, check_choice
@@ -32,6 +33,8 @@ def register(
     y: str = "y",
     geometry: str | None = None,
     terms: str | None = "terms",
+    readings: FieldNames = None,
+    attributes: FieldNames = None,
     id: str | None = None,
     columns: Sequence[str] | None = None,
     on_bad_rows: OnBadRows = "fail",
@@ -44,7 +47,7 @@ def register(
     if not name.isidentifier():
         raise InputError(f"{name!r} is not a name", where="name", hint="use letters, digits and '_'")
     check_choice("on_bad_rows", on_bad_rows, ("fail", "skip", "collect"))
-    names = EventColumnNames(x, y, terms, id, geometry)
+    names = EventColumnNames(x, y, terms, id, geometry, readings=readings, attributes=attributes)
     plan = plan_match(events, subscriptions, names, columns, on_bad_rows)
     function = f.arrow_udtf(_handler(plan.task), returnType=plan.schema)
     events.sparkSession.udtf.register(name, cast("UserDefinedTableFunction", function))

@@ -9,8 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from roamcast.match.index.circles import Extents, boxes_around
 from roamcast.match.index.polygons import Polygons
 from roamcast.match.port import Subscriptions
+from roamcast.places import Places
 from roamcast.space import SPACES, Floats
 from roamcast.spark.columns import (
     GEOMETRY,
@@ -25,10 +27,12 @@ from roamcast.spark.columns import (
     to_numbers,
     to_terms,
 )
+from roamcast.spark.conditions import condition_table
 from roamcast.spark.geometry import read_regions
 from roamcast.spark.geometry_types import check_geometry, mark_geometry
 from roamcast.spark.lines import CORRUPT, TextLines
 from roamcast.spark.problems import PROBLEM, Problems, good_rows, problem_column, quote_value
+from roamcast.spark.queries import read_queries
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -38,12 +42,14 @@ __all__ = [
     "BOX",
     "BoxNames",
     "CheckedSubscriptions",
+    "CircleNames",
     "SubscriptionColumnNames",
     "SubscriptionReader",
     "plan_subscriptions",
 ]
 
 BoxNames: TypeAlias = tuple[str, str, str, str]
+CircleNames: TypeAlias = tuple[str, str, str]
 BOX: Final[BoxNames] = ("min_x", "min_y", "max_x", "max_y")
 
 _SIDE: Final = "subscriptions"
@@ -54,7 +60,8 @@ _NO_BOX: Final = "pass box=, or box=None for subscriptions without a region"
 class SubscriptionColumnNames(NamedTuple):
     """The columns that fields of subscriptions are read from; None: subscriptions do not have the field.
 
-    With a box and a geometry, the box is that of the geometry, or the region of a row that has no geometry.
+    A column `lacl` of queries takes the place of all others. With a box and a geometry, the box is that of the
+    geometry, or the region of a row that has no geometry.
     """
 
     box: BoxNames | None = BOX
@@ -62,23 +69,27 @@ class SubscriptionColumnNames(NamedTuple):
     id: str | None = None
     geometry: str | None = None
     lines: TextLines | None = None
+    circle: CircleNames | None = None
+    lacl: str | None = None
 
     @property
     def consumed(self) -> tuple[str, ...]:
         """The columns that describe what a subscription matches."""
-        return (*(self.box or ()), *filter(None, (self.terms, self.geometry)))
+        return (*(self.box or ()), *(self.circle or ()), *filter(None, (self.terms, self.geometry, self.lacl)))
 
 
 class CheckedSubscriptions(NamedTuple):
     """Subscriptions, the polygons of those that are not boxes, and by row the columns `kept` for the result.
 
-    `bad_rows` were left out: all columns, and the problem.
+    `conditions`, a row for each, are there instead of polygons, if any are given. `bad_rows` were left out: all
+    columns, and the problem.
     """
 
     subscriptions: Subscriptions
     polygons: Polygons | None
     kept: pa.Table
     bad_rows: pa.Table
+    conditions: pa.Table | None = None
 
 
 class SubscriptionReader(NamedTuple):
@@ -95,15 +106,25 @@ class SubscriptionReader(NamedTuple):
     id: int | None
     geometry: int | None = None
     lines: TextLines | None = None
+    circle: tuple[int, ...] = ()
+    lacl: int | None = None
 
-    def read(self, table: pa.Table) -> CheckedSubscriptions:
+    def read(self, table: pa.Table, places: Places | None = None) -> CheckedSubscriptions:
+        """Read and check all rows. Queries can name these places."""
         problems: Problems = {}
         if self.lines is not None:
             self.lines.check(table, self.names, problems)
         if self.id is not None:
             check_ids(combine(table.column(self.id)), self.names[self.id], problems)
-        boxes, polygons = self._regions(table, problems)
-        terms = no_terms(table.num_rows)
+        terms, polygons, conditions = no_terms(table.num_rows), None, None
+        if self.lacl is not None:
+            column = combine(table.column(self.lacl))
+            queries = read_queries(column, self.names[self.lacl], SPACES[self.space], places, problems)
+            boxes, terms, conditions = queries
+        elif self.circle:
+            boxes, conditions = self._circles(table, problems)
+        else:
+            boxes, polygons = self._regions(table, problems)
         if self.terms is not None:
             terms = to_terms(combine(table.column(self.terms)), problems)
         if self.id is not None:
@@ -116,8 +137,27 @@ class SubscriptionReader(NamedTuple):
             good = good_rows(problems, table.num_rows)
             boxes, terms, kept = boxes[good], terms.filter(pa.array(good)), kept.filter(pa.array(good))
             polygons = polygons and Polygons.from_lists(polygons.lists().filter(pa.array(good)))
+            conditions = conditions and conditions.filter(pa.array(good))
         min_x, min_y, max_x, max_y = boxes.T
-        return CheckedSubscriptions(Subscriptions(min_x, min_y, max_x, max_y, terms), polygons, kept, bad_rows)
+        subscriptions = Subscriptions(min_x, min_y, max_x, max_y, terms)
+        return CheckedSubscriptions(subscriptions, polygons, kept, bad_rows, conditions)
+
+    def _circles(self, table: pa.Table, problems: Problems) -> tuple[Floats, pa.Table]:
+        """A box around each circle, and the circles as conditions."""
+        columns = (to_numbers(combine(table.column(at)), self.names[at], problems) for at in self.circle)
+        x, y, radius = (column.copy() for column in columns)
+        space = SPACES[self.space]
+        for row, reason in enumerate(space.bad_points(x, y)):
+            if reason is not None:
+                problems.setdefault(row, str(reason))
+        is_radius = (radius >= 0) & (radius < np.inf)
+        for row in np.flatnonzero(~is_radius).tolist():
+            problems.setdefault(row, f"{self.names[self.circle[2]]} must be 0 or more, not {radius[row]:g}")
+        bad = list(problems)
+        x[bad] = y[bad] = radius[bad] = 0
+        boxes = boxes_around(space, x, Extents.of(space, x, y, radius))
+        circles = np.stack([x, y, radius], axis=1).tolist()
+        return boxes, condition_table(self.space, circles)
 
     def _regions(self, table: pa.Table, problems: Problems) -> tuple[Floats, Polygons | None]:
         """The box of each row, and its polygon if that is not the box."""
@@ -169,11 +209,14 @@ def plan_subscriptions(
     if geometry is not None:
         check_geometry(sent.field(geometry), _SIDE, space, areas=True)
         fields = mark_geometry(fields, geometry, space)
+    circle = tuple(sent.position(name, NUMBER, hint="pass circle=") for name in names.circle or ())
+    lacl = None if names.lacl is None else sent.position(names.lacl, TEXT, hint="pass lacl=")
     terms = None if names.terms is None else sent.position(names.terms, TERMS, hint=_NO_TERMS)
     if names.lines is not None:
         sent.position(CORRUPT, TEXT, hint="")
     id = None if names.id is None else sent.position(names.id, ID, hint="pass id=")
-    return sent.select(), SubscriptionReader(space, fields, sent.names, box, terms, id, geometry, names.lines)
+    reader = SubscriptionReader(space, fields, sent.names, box, terms, id, geometry, names.lines, circle, lacl)
+    return sent.select(), reader
 
 
 def _difference(box: Floats, of_geometry: Floats) -> str | None:

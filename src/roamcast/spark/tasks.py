@@ -65,7 +65,7 @@ class MatchTask(NamedTuple):
                     yield self._bad_rows(events, opened)
                 events = events.without_bad()
             if opened is not None:
-                for matches in opened.matches(events.points):
+                for matches in opened.matches(events.points, events.fields):
                     tally = tally._replace(matches=tally.matches + len(matches.event))
                     yield from self._rows(events, opened, matches)
             if self.tally is not None:
