@@ -38,15 +38,16 @@ _NODE: Final = "local"
 _RECEIVERS: Final = 1_000
 _SOURCES: Final = 100
 _BATCH: Final = 200_000  # records
-_BATCHES: Final = 16  # with events
-_WARM_UP: Final = 6  # batches that are not measured: processes start in them
+_BATCHES: Final = 16  # with events, at the least
+_LETTERS: Final = 32_000_000  # in all batches: fewer letters an event, more batches up to _MOST_BATCHES
+_MOST_BATCHES: Final = 64
+_WARM_UP_S: Final = 40.0  # from the first batch with events, not measured: processes start, and Java compiles
+_LEAST_MEASURED: Final = 4  # batches
 _TIMEOUT_S: Final = 1_200.0
 _POLL_S: Final = 0.02
 
 
-def bench_cluster(
-    workers: Sequence[int], loads: Sequence[tuple[int, float]], say: Say, batches: int = _BATCHES
-) -> dict[str, Any]:
+def bench_cluster(workers: Sequence[int], loads: Sequence[tuple[int, float]], say: Say) -> dict[str, Any]:
     """Measure each load, a number of subscriptions and of letters that an event makes, with each number of workers.
 
     `speed_up` compares with the first number of workers.
@@ -55,6 +56,7 @@ def bench_cluster(
     for subscriptions, letters in loads:
         world = World.of(subscriptions, letters)
         rng = np.random.default_rng(1)
+        batches = min(_MOST_BATCHES, max(_BATCHES, round(_LETTERS / _BATCH / letters)))
         events = [world.random_events(_BATCH, min(1.0, letters), rng) for _ in range(batches)]
         with tempfile.TemporaryDirectory(prefix="roamcast-bench-") as scratch:
             folder = Path(scratch)
@@ -120,8 +122,10 @@ def _measure(folder: Path, workers: int, world: World, events: Sequence[EventBat
         pipeline(data, "--master", cluster.master, *arguments, letter_shards=workers),
     ):
         until(lambda: bool(seen) and seen[-1].read_offsets[_NODE] == records, _TIMEOUT_S, "the last batch")
-    warm = world.subscriptions + _WARM_UP * _BATCH
-    measured = [status for status in seen if status.read_offsets[_NODE] >= warm]
+    begin = next(status.written_at for status in seen if status.read_offsets[_NODE] > world.subscriptions)
+    measured = [status for status in seen if status.written_at >= begin + _WARM_UP_S * 1e6]
+    if len(measured) < _LEAST_MEASURED:
+        raise RuntimeError(f"only {len(measured)} batches after the first {_WARM_UP_S:g} s: more are needed")
     first, last = measured[0], measured[-1]
     seconds, count = (last.written_at - first.written_at) / 1e6, last.read_offsets[_NODE] - first.read_offsets[_NODE]
     in_tasks = float(np.mean([status.step_seconds["job"] for status in measured[1:]])) * (last.batch - first.batch)
