@@ -222,7 +222,7 @@ class Compaction:
         limits = {EVENTS: oldest, TRACKS: oldest - _TRACK_DAYS * _DAY}
         expired = [file.name for file in self.version.files if file.statistics.end < limits[file.kind]]
         coverage = {
-            node: tuple(each._replace(begin=max(each.begin, oldest)) for each in ranges if each.end >= oldest)
+            node: tuple(_since(each, oldest) for each in ranges if each.end >= oldest)
             for node, ranges in self.version.coverage.items()
         }
         coverage = {node: ranges or self.version.coverage[node][-1:] for node, ranges in coverage.items()}
@@ -302,6 +302,13 @@ class Compaction:
             tracks = of_day.filter(pc.invert(is_event)).sort_by([("node", "ascending"), ("offset", "ascending")])
             if tracks.num_rows:
                 yield date, TRACKS, tracks
+
+
+def _since(coverage: Coverage, oldest: int) -> Coverage:
+    """What is left when older records are deleted."""
+    if coverage.begin >= oldest:
+        return coverage
+    return coverage._replace(first_offset=max(coverage.first_offset, 2), begin=oldest)
 
 
 def _missing(storage: Storage, name: str) -> RoamcastError:

@@ -25,7 +25,10 @@ _HINT: Final = "restore it from a backup, or move the folder of the archive away
 
 
 class Coverage(NamedTuple):
-    """A range of offsets of one node of which the archive has every record, and when these were written."""
+    """A range of offsets of one node of which the archive has every record, and when these were written.
+
+    If older ones were deleted, it has them from `begin` on, and `first_offset` is a lower bound greater than 1.
+    """
 
     first_offset: int
     last_offset: int
