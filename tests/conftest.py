@@ -59,7 +59,7 @@ _GROUPS = {
         "tests/lab/bench/federation/test_bench.py", "tests/lab/bench/saturation/test_cluster.py",
     ),
     "frames": (
-        "tests/spark/", "tests/cli/test_batch.py", "tests/lab/bench/match/",
+        "tests/spark/", "tests/cli/test_batch.py", "tests/docs/test_backtest.py", "tests/lab/bench/match/",
         "tests/lab/experiments/test_replications.py", "tests/lab/test_batches.py",
     ),
     "postgresql": ("tests/store/", "tests/pipeline/query/test_takeover.py"),

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from roamcast.journal.records import EVENT, FORWARDED, LAST_KNOWN, RECORD_SCHEMA, Record, to_batch
-from roamcast.pipeline.letters.job import make_letters_here
+from roamcast.pipeline.letters.here import make_letters_here
 from roamcast.pipeline.query.batch_state import BatchResult, BatchSettings, BatchState
 from roamcast.pipeline.schemas import MATCHED_SCHEMA
 from roamcast.pipeline.state.control import ControlRecords, DeadLetter

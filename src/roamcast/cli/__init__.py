@@ -13,7 +13,20 @@ from typing import Annotated, Any, Final
 import typer
 
 from roamcast import __version__
-from roamcast.cli import batch, config, entities, experiments, federate, inspect, lab, publish, run, talk, torture
+from roamcast.cli import (
+    backtest,
+    batch,
+    config,
+    entities,
+    experiments,
+    federate,
+    inspect,
+    lab,
+    publish,
+    run,
+    talk,
+    torture,
+)
 from roamcast.cli.commands import Command, Group, UsageError, usage_error
 from roamcast.errors import ExitCode, RoamcastError
 
@@ -40,7 +53,7 @@ _COMMANDS: Final[dict[str, tuple[Any, ...]]] = {
         inspect.status, inspect.where, inspect.sources, inspect.subscriptions, inspect.explain_match, inspect.trace,
     ),
     "Federate": (federate.migrate, federate.invite, federate.expel),
-    "Batch": (batch.match,),
+    "Batch": (batch.match, backtest.backtest),
     "Lab": (experiments.simulate,),
 }  # fmt: skip
 _GROUPS: Final = {

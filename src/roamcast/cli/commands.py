@@ -18,8 +18,8 @@ UsageError: Any = next(base for base in typer.BadParameter.__mro__ if base.__nam
 
 # Fields of the API, and the parameters whose values they have, where the names differ.
 _PARAMETERS: Final = {
-    "attributes": "attribute", "id": "entity", "max_x": "box", "max_y": "box", "min_x": "box", "min_y": "box",
-    "name": "to", "readings": "reading", "terms": "term",
+    "attributes": "attribute", "from": "from_", "id": "entity", "max_x": "box", "max_y": "box", "min_x": "box",
+    "min_y": "box", "name": "to", "readings": "reading", "terms": "term",
 }  # fmt: skip
 _ENTITIES: Final = ("gateway", "source", "subscriber", "entity")
 

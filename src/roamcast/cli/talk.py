@@ -20,7 +20,7 @@ from roamcast.errors import InputError
 if TYPE_CHECKING:
     from roamcast.client import Client, Letter
 
-__all__ = ["pull", "send", "subscribe", "unsubscribe"]
+__all__ = ["letter_fields", "pull", "read_text", "send", "subscribe", "unsubscribe"]
 
 BoxOption = tuple[float, float, float, float]
 
@@ -79,7 +79,7 @@ def subscribe(
     if crosses_antimeridian and box is None:
         hint = "add --box MIN_X MIN_Y MAX_X MAX_Y"
         raise InputError("--crosses-antimeridian needs --box", where="--crosses-antimeridian", hint=hint)
-    text = _read_text(lacl[1:]) if lacl is not None and lacl.startswith("@") else lacl
+    text = read_text(lacl[1:]) if lacl is not None and lacl.startswith("@") else lacl
     if register:
         _check(url, text, box, crosses_antimeridian)
     terms, crosses = term or (), crosses_antimeridian
@@ -134,7 +134,7 @@ def pull(
         for page in pages:
             letters = page[:remaining]
             for letter in letters:
-                typer.echo(json.dumps(_letter_fields(letter), ensure_ascii=False))
+                typer.echo(json.dumps(letter_fields(letter), ensure_ascii=False))
             sys.stdout.flush()  # a letter that could not be printed is not acknowledged
             if not no_ack:
                 client.acknowledge(letters[-1])
@@ -194,7 +194,8 @@ def _check(url: str | None, text: str | None, box: BoxOption | None, crosses_ant
         space.check_box(Box(*box), crosses_antimeridian=crosses_antimeridian)
 
 
-def _read_text(file: str) -> str:
+def read_text(file: str) -> str:
+    """The content of a file that an option names after `@`. Raises InputError."""
     try:
         return Path(file).read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
@@ -204,7 +205,7 @@ def _read_text(file: str) -> str:
         ) from error
 
 
-def _letter_fields(letter: Letter) -> dict[str, object]:
+def letter_fields(letter: Letter) -> dict[str, object]:
     """The fields that the API returns: those of an event, or those of a message."""
     others = ("title", "message") if letter.title is None else ("subscription", "event", "why")
     return {name: value for name, value in asdict(letter).items() if name not in others}

@@ -116,7 +116,7 @@ class Batches:
 
     def commit(self, prepared: PreparedBatch, matched: pa.Table | None = None) -> None:
         """Publish the state after the batch: as if it had no events, or with the events that `match` returned."""
-        from roamcast.pipeline.letters.job import make_letters_here
+        from roamcast.pipeline.letters.here import make_letters_here
         from roamcast.pipeline.schemas import MATCHED_SCHEMA
 
         rows = MATCHED_SCHEMA.empty_table() if matched is None else matched

@@ -20,7 +20,7 @@ from worlds import around, drained, event, forwarded, position, removal, subscri
 from roamcast.journal.records import Record
 from roamcast.match.index.rows import concatenate_rows, select_rows
 from roamcast.match.partitioners.categories import CategoryParameters, Distribution
-from roamcast.pipeline.letters.job import make_letters_here
+from roamcast.pipeline.letters.here import make_letters_here
 from roamcast.pipeline.query.batch_state import BatchSettings
 from roamcast.pipeline.schemas import CATEGORIES, MEMBERS
 from roamcast.pipeline.state.category_policy import CategoryPolicy

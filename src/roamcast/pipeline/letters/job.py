@@ -1,7 +1,7 @@
-"""Making the letters of a batch: in tasks that write them, or in the driver if the batch is small.
+"""Making the letters of a batch in one Spark job, by tasks that write them. `here` does the same in the driver.
 
-Both do the same: events are addressed by shards of sources, and letters are made by shards of receivers. In a job the
-driver gets no more than what the tasks report: names of files, and sums.
+Events are addressed by shards of sources, and letters are made by shards of receivers. The driver gets no more than
+what the tasks report: names of files, and sums.
 """
 
 from __future__ import annotations
@@ -21,13 +21,12 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
 
-from roamcast.deliver.batch_records import LetterFile
 from roamcast.deliver.outbox import LetterFiles, letter_path
 from roamcast.errors import CorruptionError, StorageError
 from roamcast.journal.port import RecordReader
 from roamcast.journal.records import split_by_size
 from roamcast.match.warm_up import warm_up
-from roamcast.pipeline.letters.by_receiver import LetterSink, make_letters
+from roamcast.pipeline.letters.by_receiver import make_letters
 from roamcast.pipeline.letters.by_source import address_events
 from roamcast.pipeline.letters.context import LetterContext, LetterReport
 from roamcast.pipeline.schemas import (
@@ -49,7 +48,7 @@ from roamcast.pipeline.tasks.packing import PACKED_SCHEMA, exchange, pack, unpac
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["make_letters_by_job", "make_letters_here", "warm_up_by_job"]
+__all__ = ["make_letters_by_job", "warm_up_by_job"]
 
 Batches: TypeAlias = Iterator[pa.RecordBatch]
 
@@ -58,18 +57,6 @@ _BYTES: Final = 64 << 20
 _REPORT: Final = "report"
 _ADDRESSED_SCHEMA: Final = PACKED_SCHEMA.append(pa.field(_REPORT, pa.binary()))
 _REPORT_SCHEMA: Final = pa.schema([pa.field(_REPORT, pa.binary())])
-
-
-def make_letters_here(
-    matched: pa.Table, context: LetterContext, sink: LetterSink, files: Callable[[], Sequence[LetterFile]] = tuple
-) -> list[LetterReport]:
-    """Make the letters of these matched events (MATCHED_SCHEMA) in this process, and pass them to `sink`.
-
-    Once all are there, `files` closes the files in which it wrote them.
-    """
-    addressed, by_source = address_events(matched, context, context.open(), context.initial)
-    by_receiver = make_letters(addressed, context, context.open(), sink)
-    return [by_source, by_receiver._replace(files=files())]
 
 
 def make_letters_by_job(

@@ -28,7 +28,8 @@ from roamcast.errors import CapacityError, ConflictError, CorruptionError, Roamc
 from roamcast.failures import wall_time
 from roamcast.journal.reader import open_journal
 from roamcast.pipeline.letters.context import LetterContext, LetterReport
-from roamcast.pipeline.letters.job import make_letters_by_job, make_letters_here
+from roamcast.pipeline.letters.here import make_letters_here
+from roamcast.pipeline.letters.job import make_letters_by_job
 from roamcast.pipeline.query.archiving import BatchArchive
 from roamcast.pipeline.query.batch_state import BatchResult, BatchSettings, BatchState
 from roamcast.pipeline.query.identity import NEW_HINT, PipelineFolder

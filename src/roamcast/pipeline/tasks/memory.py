@@ -5,8 +5,6 @@ from __future__ import annotations
 import gc
 import sys
 
-from pyspark import TaskContext
-
 __all__ = ["exclude_modules_from_collection"]
 
 _modules = 0  # that were loaded when objects were excluded last
@@ -19,6 +17,10 @@ def exclude_modules_from_collection() -> None:
     most of the time of a small task. What is garbage now stays in memory, so it does nothing if there is no new module.
     """
     global _modules
+    if "pyspark" not in sys.modules:
+        return  # a backtest needs no Spark
+    from pyspark import TaskContext
+
     if TaskContext.get() is not None and len(sys.modules) != _modules:
         _modules = len(sys.modules)
         gc.freeze()

@@ -1,0 +1,1 @@
+"""Backtests: which letters a subscription would have made of the events in an archive."""
