@@ -72,6 +72,7 @@ $(VENV)/.run: pyproject.toml constraints.txt | $(BIN)/pip
 $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/pip
 	$(PIP) --editable '.[dev]'
 	$(BIN)/roamcast compile
+	$(BIN)/python tests/support/compile_simulation.py
 	@touch $(VENV)/.run $@
 
 # Java classes of Spark, for the many JVMs that tests start: each takes 2.5 s of CPU time less.
