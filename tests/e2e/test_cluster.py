@@ -203,7 +203,7 @@ def test_roamcast_match_explains_what_a_cluster_did(cluster: StandaloneCluster, 
     assert (explained["subscriptions"], explained["per_task"]["events"]["total"]) == (2, 400)
     assert explained["executors"] in (1, 2)
     assert explained["shipped_bytes"] == explained["executors"] * explained["index_bytes"] > 0
-    assert explained["plan"][0].endswith(f"Spark sends it to {explained['executors']} executors")
+    assert "; Spark sends it to " in explained["plan"][0]
 
 
 def wait_for_batch(data: Path, batch: int) -> None:

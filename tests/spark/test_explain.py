@@ -69,7 +69,7 @@ def test_figures_are_those_of_the_index_and_its_tasks(spark: SparkSession, tmp_p
     assert explained.input_bytes > 4300 * 16
     text, figures = str(explained), explained.to_json()
     assert "events by task: median 200, most 4,000, skew 20.00" in text
-    assert f"{tmp_path}/events, with no shuffles" in text
+    assert f"2. 3 tasks for the events of {tmp_path}/events, 0 shuffles of them" in text
     assert figures["per_task"]["events"] == {"total": 4300, "median": 200, "max": 4000, "skew": 20.0}
 
 

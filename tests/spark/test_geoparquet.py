@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import sedonadb
 import shapely
 from pyspark.sql.types import BinaryType, StructField, StructType, UserDefinedType
 
@@ -134,6 +135,21 @@ def test_geoparquet_is_written(spark: SparkSession, tmp_path: Path) -> None:
     assert read_geoparquet(spark, out).count() == 0
     (file,) = (tmp_path / "out").glob("*.parquet")
     assert json.loads(pq.read_metadata(file).metadata[b"geo"])["columns"]["shape"] == about
+
+
+@pytest.mark.filterwarnings("ignore:Failed to configure")  # PROJ and GDAL
+def test_another_program_reads_and_writes_geoparquet(spark: SparkSession, tmp_path: Path) -> None:
+    """SedonaDB knows our column for a geometry in longitude and latitude, and we its."""
+    write_geoparquet(shapes_of(spark, POINTS, "wkb AS shape"), str(tmp_path / "ours"), geometry="shape")
+    database = sedonadb.connect()
+    ours = database.read_parquet([str(path) for path in (tmp_path / "ours").glob("*.parquet")])
+    assert "crs84" in str(ours.schema)
+    ours.to_view("ours")
+    table = pa.table(database.sql("SELECT name, ST_X(shape) AS x FROM ours ORDER BY name"))
+    assert table.to_pylist() == [{"name": name, "x": POINTS[name].x} for name in sorted(POINTS)]
+    database.sql("SELECT name, shape FROM ours").to_parquet(str(tmp_path / "theirs.parquet"))
+    theirs = read_geoparquet(spark, str(tmp_path / "theirs.parquet"))
+    assert matched(theirs, shapes_of(spark, {"t": TRIANGLE}, "wkb AS shape")) == ["border", "in"]
 
 
 @pytest.mark.parametrize(

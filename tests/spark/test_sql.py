@@ -99,6 +99,8 @@ def test_wrong_columns_are_errors(spark: SparkSession, trips: DataFrame, compile
         register("matches", trips, compiled, x="lon")
     with pytest.raises(InputError, match="'a b' is not a name"):
         register("a b", trips, compiled, **FIELDS)
+    with pytest.raises(InputError, match="subscriptions are not compiled"):
+        register("matches", trips, trips, **FIELDS)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="on_bad_rows must be"):
         register("matches", trips, compiled, on_bad_rows="drop", **FIELDS)  # type: ignore[arg-type]
     register("matches", trips, compiled, **FIELDS)

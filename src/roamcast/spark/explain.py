@@ -134,12 +134,12 @@ class Explanation:
         lines = [f"{number}. {step}" for number, step in enumerate(self.steps, start=1)]
         per_match = "no matches" if self.scanned_per_match is None else f"{self.scanned_per_match:,.2f} per match"
         lines += [
-            f"index: {_n(self.subscriptions)} subscriptions, {_n(self.segments)} segments, "
-            f"{_n(self.postings)} postings, {_n(self.index_bytes)} bytes",
-            f"shipped: {_n(self.shipped_bytes)} bytes of the index to executors; "
-            f"{_n(self.input_bytes)} bytes of events to Python",
-            f"candidates: {_n(self.spread['scanned'].total)} postings compared, {per_match}",
-            f"{_n(self.tasks)} tasks on {_n(self.executors)} executors",
+            f"index: {_n(self.subscriptions, 'subscription')}, {_n(self.segments, 'segment')}, "
+            f"{_n(self.postings, 'posting')}, {_n(self.index_bytes, 'byte')}",
+            f"shipped: {_n(self.shipped_bytes, 'byte')} of the index to executors; "
+            f"{_n(self.input_bytes, 'byte')} of events to Python",
+            f"candidates: {_n(self.spread['scanned'].total, 'posting')} compared, {per_match}",
+            f"{_n(self.tasks, 'task')} on {_n(self.executors, 'executor')}",
         ]
         for name, each in self.spread.items():
             skew = "" if each.skew is None else f", skew {each.skew:.2f}"
@@ -147,8 +147,9 @@ class Explanation:
         return "\n".join(lines)
 
 
-def _n(number: float) -> str:
-    return f"{number:,.0f}" if number == int(number) else f"{number:,.1f}"
+def _n(number: float, noun: str = "") -> str:
+    text = f"{number:,.0f}" if number == int(number) else f"{number:,.1f}"
+    return f"{text} {noun}{'' if number == 1 else 's'}" if noun else text
 
 
 def explain_run(
@@ -163,16 +164,16 @@ def explain_run(
     if isinstance(events, LocalFrame):
         steps: tuple[str, ...] = (
             f"this process, without Spark, reads subscriptions from {sources[1]} and builds an index of them",
-            f"{len(reports)} threads share the {len(events.groups)} row groups of {sources[0]}",
+            f"{_n(len(reports), 'thread')} share the {_n(len(events.groups), 'row group')} of {sources[0]}",
             f"each thread looks events up in the index, and writes its matches to {target}",
         )
     else:
         plan = events._jdf.queryExecution().executedPlan().toString()
         shuffles = len(re.findall(r"\bExchange\b", plan))
-        way = f"Spark sends it to {len(executors)} executors" if files.distributed else "executors map its files"
+        way = f"Spark sends it to {_n(len(executors), 'executor')}" if files.distributed else "executors map its files"
         steps = (
             f"the driver reads subscriptions from {sources[1]} and builds an index of them; {way}",
-            f"{len(reports)} tasks read events from {sources[0]}, with {shuffles or 'no'} shuffles",
+            f"{_n(len(reports), 'task')} for the events of {sources[0]}, {_n(shuffles, 'shuffle')} of them",
             "each task passes its events to Python as Arrow batches, and looks them up in the index",
             f"each task writes its matches to {target}; rows are not shuffled",
         )

@@ -46,6 +46,9 @@ def register(
     """
     if not name.isidentifier():
         raise InputError(f"{name!r} is not a name", where="name", hint="use letters, digits and '_'")
+    if not isinstance(subscriptions, CompiledSubscriptions):
+        hint = "pass what `compile` returns; matches of bindings can be a view: createOrReplaceTempView"
+        raise InputError("subscriptions are not compiled", where=name, hint=hint)
     check_choice("on_bad_rows", on_bad_rows, ("fail", "skip", "collect"))
     names = EventColumnNames(x, y, terms, id, geometry, readings=readings, attributes=attributes)
     plan = plan_match(events, subscriptions, names, columns, on_bad_rows)
