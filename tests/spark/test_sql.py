@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import shapely
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
 
@@ -108,3 +109,17 @@ def test_wrong_columns_are_errors(spark: SparkSession, trips: DataFrame, compile
         spark.sql("SELECT * FROM matches(TABLE(SELECT trip, 1 AS position, tags, fare FROM trips))").collect()
     with pytest.raises(PySparkException, match=r"write TABLE"):
         spark.sql("SELECT * FROM matches(1)").collect()
+
+
+def test_geometries_pass_through(spark: SparkSession) -> None:
+    """Those of Spark's own type too, of both sides."""
+    points = spark.sql("SELECT st_geomfromwkb(unhex('0101000000000000000000F03F000000000000F03F'), 4326) AS shape")
+    areas = spark.createDataFrame([(shapely.box(0, 0, 2, 2).wkb,)], "area binary")
+    areas = areas.selectExpr("st_geomfromwkb(area, 4326) AS area")
+    with compile(areas, geometry="area", terms=None, columns=["area"]) as compiled:
+        options: dict[str, Any] = {"geometry": "shape", "terms": None, "columns": ["shape", "area"]}
+        register("shapes", points, compiled, **options)
+        points.createOrReplaceTempView("points")
+        (row,) = spark.sql("SELECT * FROM shapes(TABLE(points))").collect()
+        assert [row] == match(points, compiled, **options).collect()
+    assert (row.shape.getSrid(), shapely.from_wkb(bytes(row.area.getBytes())).bounds) == (4326, (0, 0, 2, 2))
