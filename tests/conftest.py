@@ -53,6 +53,7 @@ _GROUPS = {
     "spark": (
         "tests/pipeline/query/test_stream.py", "tests/pipeline/query/test_stream_partitioned.py",
         "tests/pipeline/query/test_stream_storage.py", "tests/pipeline/query/test_stream_archive.py",
+        "tests/pipeline/query/test_stream_histories.py",
         "tests/pipeline/letters/test_job.py", "tests/pipeline/tasks/test_memory.py", "tests/cli/test_run_pipeline.py",
         "tests/e2e/test_conference.py", "tests/e2e/test_federation.py",
         "tests/e2e/test_relief.py", "tests/e2e/test_walk.py", "tests/docs/test_readme.py",

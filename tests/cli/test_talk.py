@@ -10,7 +10,7 @@ from commands import invoke, invoke_json
 from nodes import RunningNode, journalled, leave, running_node
 
 from roamcast.client.tokens import TokenFile
-from roamcast.errors import InputError, UnavailableError
+from roamcast.errors import ConflictError, InputError, UnavailableError
 from roamcast.journal.bodies import SubscriptionBody
 from roamcast.lacl import LaclError
 from roamcast.model import Box
@@ -45,6 +45,20 @@ def test_swapped_corners_are_refused_unless_the_box_crosses_the_antimeridian(nod
     assert invoke(*box, "--crosses-antimeridian") == "q\n"
     text = invoke_json("subscriptions", "--subscriber", "anna")["subscriptions"][0]["lacl"]
     assert text == "Select all() Where &location in box(170, -20, -170, 20)"
+
+
+@pytest.mark.parametrize("options", [("1 hour",), ("0 s",), ("1 h", "--replace", "--id", "q")])
+def test_a_wrong_since_is_refused(node: RunningNode, options: tuple[str, ...]) -> None:
+    invoke("register", "subscriber", "anna")
+    with pytest.raises(InputError) as refusal:
+        invoke("subscribe", "--subscriber", "anna", "--term", "fire", "--since", *options)
+    assert refusal.value.where == "--since"
+
+
+def test_since_is_passed_on(node: RunningNode) -> None:
+    invoke("register", "subscriber", "anna")
+    with pytest.raises(ConflictError, match="no archive"):
+        invoke("subscribe", "--subscriber", "anna", "--term", "fire", "--since", "1.5 h")
 
 
 def test_subscription_is_read_from_a_file(node: RunningNode, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from roamcast.archive.files import ARCHIVE_SCHEMA, EVENTS, TRACKS, ArchiveFile, 
 from roamcast.archive.recent import RecentMetadata, recent_files, recent_metadata
 from roamcast.archive.versions import Coverage, Erasure, Version, add_coverage, newest_version
 from roamcast.errors import CorruptionError, NotFoundError
-from roamcast.journal.records import SNAPSHOT, SNAPSHOT_END, UNTRACKED, are_events, are_tracking
+from roamcast.journal.records import HISTORY, SNAPSHOT, SNAPSHOT_END, UNTRACKED, are_events, are_tracking
 from roamcast.journal.tracking import SnapshotBody
 from roamcast.model import Box, iso
 from roamcast.space import contains
@@ -187,7 +187,23 @@ class Archive:
         ended = rows.filter(pc.and_(pc.equal(rows["kind"], SNAPSHOT_END), pc.equal(rows["seq"], seq)))
         size = int(np.searchsorted(rows["offset"].to_numpy(), ended["offset"][0].as_py())) + 1
         body = SnapshotBody.from_json(rows["body"][0].as_py())
-        return Tracks(rows.slice(0, size), rows.slice(size), body)
+        changes = rows.slice(size)
+        return Tracks(rows.slice(0, size), changes.filter(pc.not_equal(changes["kind"], HISTORY)), body)
+
+    def histories(self, node: str, begin: int) -> pa.Table:
+        """The records of a node, written at a time or later, that ask for letters of the past. Without copies."""
+        rows = self._tracking(node, None, None)
+        rows = rows.filter(pc.and_(pc.equal(rows["kind"], HISTORY), pc.greater_equal(micros(rows["written"]), begin)))
+        return rows.filter(pc.is_in(rows["offset"], _first_copies(rows)))
+
+    def first_snapshot(self, node: str, begin: int) -> int | None:
+        """When the first complete snapshot of a node from a time on was written, to its end; None if there is none."""
+        rows = self._tracking(node, None, None, ["kind", "seq"])
+        starts = rows.filter(pc.equal(rows["kind"], SNAPSHOT))
+        ends = rows.filter(pc.equal(rows["kind"], SNAPSHOT_END))
+        ends = ends.filter(pc.is_in(ends["seq"], starts["seq"]))
+        written = micros(ends["written"]).to_pylist()
+        return min((time for time in written if time >= begin), default=None)
 
     def newest_events(self, sources: Collection[Source], before: int) -> pa.Table:
         """The event with the highest number of each of these sources, on the last day that it published before a time.

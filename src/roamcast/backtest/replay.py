@@ -104,7 +104,7 @@ class Replay:
             self._note(self._adapter.handle(changed, call.at), call)
 
     def _subscribe(self, call: Call) -> None:
-        text, body, cell, places, source_condition, has_moving_region, with_lifecycle = self._query
+        text, body, cell, places, source_condition, has_moving_region, with_lifecycle, _ = self._query
         if with_lifecycle is not None:
             lifecycle = Lifecycle("start", None, call.at)
             subscription = Subscription(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
@@ -240,10 +241,11 @@ def pipeline(
     if not create:
         _check_data_folder(folder)
     with _quick_imports():
+        from roamcast.backtest.history import evaluate_history
         from roamcast.pipeline.query.run import Cluster, pipeline_limits, run_pipeline
         from roamcast.storage.location import open_storage
 
-    limits = pipeline_limits(settings, clustering)
+    limits = replace(pipeline_limits(settings, clustering), evaluate_history=evaluate_history)
     cluster = Cluster(settings.master, settings.host)
     if settings.cache is not None:
         cluster = Cluster(settings.master, settings.host, settings.cache)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -16,6 +17,7 @@ from roamcast.cli.output import print_result
 from roamcast.cli.subscription_files import subscribe_file, unsubscribe_file
 from roamcast.cli.tokens import anonymous_client, entity_client, register_entity, registered_client
 from roamcast.errors import InputError
+from roamcast.lacl.vocabulary import TIME_UNITS
 
 if TYPE_CHECKING:
     from roamcast.client import Client, Letter
@@ -41,6 +43,10 @@ def subscribe(
     ] = False,
     term: Annotated[list[str] | None, typer.Option(help="Only events with this term; repeatable.")] = None,
     id: Annotated[str | None, typer.Option(help="Id of the subscription.", show_default="random")] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Begin with the letters of such a time before, as '1 h', from the archive."),
+    ] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Give the subscription --id this query instead.")] = False,
     file: Annotated[
         str | None,
@@ -60,10 +66,12 @@ def subscribe(
 
     Example: roamcast subscribe --subscriber anna --lacl 'Select Where &context = noise and &location in nearest'
 
+    Example: roamcast subscribe --subscriber anna --term fire --since '1 h'
+
     Example: roamcast subscribe --subscriber anna --file subscriptions.ndjson
     """
     if file is not None:
-        if lacl is not None or box is not None or term or crosses_antimeridian or id is not None or replace:
+        if lacl is not None or box is not None or term or crosses_antimeridian or id is not None or replace or since:
             raise InputError("--file cannot be combined with a single subscription", hint="put it into the file")
         with _connect(url, subscriber, register) as client:
             subscribe_file(client, file, skip=on_error is OnError.skip, as_json=as_json)
@@ -79,6 +87,9 @@ def subscribe(
     if crosses_antimeridian and box is None:
         hint = "add --box MIN_X MIN_Y MAX_X MAX_Y"
         raise InputError("--crosses-antimeridian needs --box", where="--crosses-antimeridian", hint=hint)
+    if replace and since is not None:
+        raise InputError("--since is for a new subscription", where="--since", hint="omit --since, or --replace")
+    seconds = None if since is None else _seconds(since)
     text = read_text(lacl[1:]) if lacl is not None and lacl.startswith("@") else lacl
     if register:
         _check(url, text, box, crosses_antimeridian)
@@ -88,8 +99,20 @@ def subscribe(
             client.replace(id, text, box=box, crosses_antimeridian=crosses, terms=terms)
             subscription = id
         else:
-            subscription = client.subscribe(text, box=box, crosses_antimeridian=crosses, terms=terms, id=id)
+            subscription = client.subscribe(
+                text, box=box, crosses_antimeridian=crosses, terms=terms, id=id, since=seconds
+            )
     print_result({"id": subscription}, subscription, as_json=as_json)
+
+
+def _seconds(period: str) -> float:
+    """A period such as `1 h` or `90 min`. Raises InputError."""
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-z]+)\s*", period)
+    if match is None or match[2] not in TIME_UNITS or float(match[1]) == 0:
+        raise InputError(
+            f"not a time: {period!r}", where="--since", hint=f"such as '1 h'; units: {', '.join(TIME_UNITS)}"
+        )
+    return float(match[1]) * TIME_UNITS[match[2]] / 1e6
 
 
 def unsubscribe(

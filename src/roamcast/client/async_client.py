@@ -279,13 +279,16 @@ class AsyncClient(AsyncMailboxCalls, AsyncNodeCalls):
         crosses_antimeridian: bool = False,
         terms: Iterable[str] = (),
         id: str | None = None,
+        since: float | None = None,
     ) -> str:
         """Subscribe with a LACL text, or to events inside `box` that have all `terms`. Returns the subscription's id.
 
         A box is (min_x, min_y, max_x, max_y). If it crosses the antimeridian, min_x is greater than max_x and
-        `crosses_antimeridian` must be set. The subscription applies to every event published after this returns.
+        `crosses_antimeridian` must be set. The subscription applies to every event published after this returns. With
+        `since` (seconds), it also gets what it would have received in that time before, from the archive of the node;
+        not if it follows sources.
         """
-        return await self._transport.run(self._calls.subscribe(lacl, box, crosses_antimeridian, terms, id))
+        return await self._transport.run(self._calls.subscribe(lacl, box, crosses_antimeridian, terms, id, since))
 
     async def subscribe_many(
         self,

@@ -35,9 +35,11 @@ class SubscriptionCalls(BulkCalls):
         crosses_antimeridian: bool,
         terms: Iterable[str],
         id: str | None,
+        since: float | None,
     ) -> Flow[str]:
         # The id is chosen here, so that a retry after a lost response is the same subscription.
         fields = {"id": id or uuid.uuid4().hex, **_query_fields(lacl, box, crosses_antimeridian, terms)}
+        fields |= without_none(since=since)
         return self._call(ApiRequest("POST", "/v1/subscriptions", json_body(fields)), lambda reply: str(reply["id"]))
 
     def subscribe_many(

@@ -19,12 +19,13 @@ A record is one row. All kinds share one schema; `kind` says which columns are u
 | `forgotten`    | entity     | yes |                 |             |       |                 |                        |
 | `left`         | entity     | yes |                 |             |       |                 |                        |
 | `state`        | subscriber | yes | subscription id | since       |       |                 | `StateBody`            |
+| `history`      | subscriber | yes | subscription id | accepted at |       |                 | `HistoryBody`          |
 | `snapshot`     |            | yes |                 |             |       |                 | `SnapshotBody`         |
 | `snapshot_end` |            | yes |                 |             |       |                 |                        |
 | `untracked`    |            | yes |                 |             |       |                 |                        |
 
 The first three kinds are events. A `forwarded` one comes from its home over a link; a `last_known` one too, as the
-newest event of a source that has just become wanted. The last nine are tracking records, for the archive only: see
+newest event of a source that has just become wanted. The last ten are tracking records, for the archive only: see
 `tracking`. The other kinds are control records. Bodies are JSON, see
 `bodies`; an event of a source without attributes has none. Offsets are dense for each node and start at 1. A position
 applies to the moving regions of its subscriber that exist at its offset. Records of unknown kinds become dead letters
@@ -60,11 +61,11 @@ from roamcast.durable import storage_errors
 from roamcast.errors import CorruptionError
 
 __all__ = [
-    "BINDING", "CHANGED", "DRAINED", "EVENT", "FORGOTTEN", "FORMAT", "FORWARDED", "LAST_KNOWN", "LEFT", "MISSING_HINT",
-    "POSITION", "RECORD_SCHEMA", "REGISTERED", "REMOVAL", "ROW_SCHEMA", "SNAPSHOT", "SNAPSHOT_END", "STATE",
-    "SUBSCRIPTION", "TRACK", "TRACKING", "UNBINDING", "UNTRACKED", "Record", "Records", "Segment", "add_home_column",
-    "are_events", "are_tracking", "at_offsets", "check_readable", "encode", "load_file", "read", "read_control",
-    "read_terms", "split_by_size", "to_batch", "to_records", "to_rows",
+    "BINDING", "CHANGED", "DRAINED", "EVENT", "FORGOTTEN", "FORMAT", "FORWARDED", "HISTORY", "LAST_KNOWN", "LEFT",
+    "MISSING_HINT", "POSITION", "RECORD_SCHEMA", "REGISTERED", "REMOVAL", "ROW_SCHEMA", "SNAPSHOT", "SNAPSHOT_END",
+    "STATE", "SUBSCRIPTION", "TRACK", "TRACKING", "UNBINDING", "UNTRACKED", "Record", "Records", "Segment",
+    "add_home_column", "are_events", "are_tracking", "at_offsets", "check_readable", "encode", "load_file", "read",
+    "read_control", "read_terms", "split_by_size", "to_batch", "to_records", "to_rows",
 ]  # fmt: skip
 
 FORMAT = "roamcast-journal/4"
@@ -92,11 +93,12 @@ TRACK = "track"
 FORGOTTEN = "forgotten"
 LEFT = "left"
 STATE = "state"
+HISTORY = "history"
 SNAPSHOT = "snapshot"
 SNAPSHOT_END = "snapshot_end"
 UNTRACKED = "untracked"
 
-TRACKING: Final = (REGISTERED, CHANGED, TRACK, FORGOTTEN, LEFT, STATE, SNAPSHOT, SNAPSHOT_END, UNTRACKED)
+TRACKING: Final = (REGISTERED, CHANGED, TRACK, FORGOTTEN, LEFT, STATE, HISTORY, SNAPSHOT, SNAPSHOT_END, UNTRACKED)
 """The kinds of tracking records."""
 
 RECORD_SCHEMA = pa.schema(

@@ -1,7 +1,8 @@
 """Tracking records: what a node was told of entities, for the archive. Nodes write them if the archive is switched on.
 
 `registered`, `changed`, `track`, `forgotten` (its position is erased) and `left` are about an entity; `state` is the
-new state of a subscription that is not always active. `seq` is the time at which the node applied it, by the node's
+new state of a subscription that is not always active, `history` a new one that also gets what it would have received
+before. `seq` is the time at which the node applied it, by the node's
 clock: consecutive records with the same `seq` took effect together. They come before the control records that follow
 from them. Sources of other nodes are named `source@home`.
 
@@ -23,7 +24,7 @@ import orjson
 
 from roamcast.errors import InputError
 
-__all__ = ["EntityBody", "SnapshotBody", "StateBody"]
+__all__ = ["EntityBody", "HistoryBody", "SnapshotBody", "StateBody"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,24 @@ class StateBody:
     def from_json(cls, text: str | None) -> Self:
         """Decode a body. Raises InputError if it is not one."""
         return cls(**_values(text, "a state", {"state": str, "why": (str, type(None))}))
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryBody:
+    """A new subscription, which also gets what it would have received in a period before: its query, and the period
+    in microseconds.
+    """
+
+    lacl: str
+    period: int
+
+    def to_json(self) -> str:
+        return orjson.dumps({"lacl": self.lacl, "period": self.period}).decode()
+
+    @classmethod
+    def from_json(cls, text: str | None) -> Self:
+        """Decode a body. Raises InputError if it is not one."""
+        return cls(**_values(text, "a history", {"lacl": str, "period": int}))
 
 
 @dataclass(frozen=True, slots=True)

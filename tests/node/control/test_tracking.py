@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from binding import places
-from control_writers import ON_STAGE, SECONDS, World, walk, world
+from control_writers import FIRE, ON_STAGE, SECONDS, World, walk, world
 
-from roamcast.errors import StorageError
+from roamcast.errors import ConflictError, StorageError
 from roamcast.journal.records import TRACKING
-from roamcast.journal.tracking import EntityBody, SnapshotBody, StateBody
+from roamcast.journal.tracking import EntityBody, HistoryBody, SnapshotBody, StateBody
 from roamcast.model import EPOCH, Position
 from roamcast.node.callers import Caller
 from roamcast.places import Places
@@ -142,3 +142,24 @@ def test_sources_of_gateways_are_journalled(node: World) -> None:
     node.gateways.register_sources(gateway, [Entity("a", "source", None, gateway="g")]).result(SECONDS)
     node.gateways.remove_sources(gateway, ["a"]).result(SECONDS)
     assert kinds(node)[2:] == [("registered", "a"), ("left", "a")]
+
+
+def test_what_asks_for_the_past_comes_before_the_subscription(node: World) -> None:
+    node.subscriber("ann", (0, 0))
+    query = node.queries.accept(FIRE)._replace(since=3_600_000_000)
+    assert node.control.subscribe("q", "ann", query).result(SECONDS)
+    assert not node.control.subscribe("q", "ann", query).result(SECONDS)  # it is asked for once
+    *_, history, subscription = node.journalled()
+    assert (history["kind"], subscription["kind"]) == ("history", "subscription")
+    assert (history["id"], HistoryBody.from_json(history["body"])) == ("q", HistoryBody(query.text, 3_600_000_000))
+
+
+def test_without_an_archive_there_is_no_past(tmp_path: Path) -> None:
+    with world(tmp_path) as node:
+        node.subscriber("ann", (0, 0))
+        query = node.queries.accept(FIRE)._replace(since=1_000_000)
+        with pytest.raises(ConflictError, match="no archive"):
+            node.control.subscribe("q", "ann", query).result(SECONDS)
+        assert node.registry.subscriptions() == []
+        (outcome,) = node.control.subscribe_many("ann", [("q", query)]).result(SECONDS)
+        assert isinstance(outcome, ConflictError)

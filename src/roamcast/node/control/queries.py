@@ -64,7 +64,8 @@ class AcceptedQuery(NamedTuple):
     """A valid query as it is stored: its canonical text, and what follows from it.
 
     `body` is that of its control record; None for plan bind. `cell` contains its region, `places` are those it names.
-    `with_lifecycle` is the query itself if it has a lifecycle: the binder needs it.
+    `with_lifecycle` is the query itself if it has a lifecycle: the binder needs it. `since`: the period before the
+    subscription, in microseconds, of which it gets letters from the archive.
     """
 
     text: str
@@ -74,6 +75,7 @@ class AcceptedQuery(NamedTuple):
     source_condition: str = ""
     has_moving_region: bool = False
     with_lifecycle: CheckedQuery | None = None
+    since: int | None = None
 
 
 class Queries:

@@ -23,7 +23,7 @@ from roamcast.node.control.binder_adapter import BinderAdapter
 from roamcast.node.control.control_update import ControlUpdate
 from roamcast.node.control.entity_cache import EntityCache
 from roamcast.node.control.queries import AcceptedQuery
-from roamcast.node.control.tracking import registration
+from roamcast.node.control.tracking import history_records, registration
 from roamcast.store.registry.port import (
     RegistryStore,
     check_id,
@@ -289,7 +289,8 @@ class RequestGroup:
         return existing is not None
 
     def _add(self, id: str, subscriber: str, query: AcceptedQuery, at: int) -> None:
-        text, body, cell, places, source_condition, has_moving_region, with_lifecycle = query
+        text, body, cell, places, source_condition, has_moving_region, with_lifecycle, _ = query
+        self.update.records += history_records(id, subscriber, query, at, is_tracked=self._adapter.is_tracked)
         lifecycle = None if with_lifecycle is None else Lifecycle("start", None, at)
         subscription = Subscription(
             id, subscriber, text, body, at, places, lifecycle, has_moving_region, source_condition, cell
@@ -372,10 +373,8 @@ class RequestGroup:
 
     def retired(self, ids: Sequence[str]) -> Mapping[str, EntityKind]:
         """The kinds of removed entities that had these ids."""
-        removed_in_this_group = {
-            id: entity.kind for id in ids if id in self.entities and (entity := self._cache.find(id)) is not None
-        }
-        return {**self._registry.retired(ids), **removed_in_this_group}
+        gone = {id: entity.kind for id in ids if id in self.entities and (entity := self._cache.find(id)) is not None}
+        return {**self._registry.retired(ids), **gone}
 
     def _own(self, id: str, subscriber: str) -> Subscription:
         """Raises NotFoundError, and PermissionDeniedError if it belongs to another subscriber."""

@@ -29,10 +29,12 @@ from roamcast.bind.lcesm.messages import (
     SubscriberRemoved,
 )
 from roamcast.durable import storage_errors, sync_folder, write_atomic
+from roamcast.errors import ConflictError
 from roamcast.journal.port import JournalWriter
 from roamcast.journal.records import (
     CHANGED,
     FORGOTTEN,
+    HISTORY,
     LEFT,
     REGISTERED,
     SNAPSHOT,
@@ -42,15 +44,15 @@ from roamcast.journal.records import (
     UNTRACKED,
     Record,
 )
-from roamcast.journal.tracking import EntityBody, SnapshotBody, StateBody
+from roamcast.journal.tracking import EntityBody, HistoryBody, SnapshotBody, StateBody
 from roamcast.model import Position, Subscription
-from roamcast.node.control.queries import Queries
+from roamcast.node.control.queries import AcceptedQuery, Queries
 from roamcast.places import Places
 from roamcast.space import Space
 from roamcast.store.registry.port import RegistryStore
 from roamcast.store.registry.values import Entity
 
-__all__ = ["TrackedBinder", "Tracker", "registration", "state_record"]
+__all__ = ["TrackedBinder", "Tracker", "history_records", "registration", "state_record"]
 
 _CHUNK: Final = 10_000  # records in an append
 _DAY: Final = 24 * 3600 * 1_000_000
@@ -167,6 +169,17 @@ def state_record(change: StateChanged, subscriber: str) -> Record:
     """The record of the new state of a subscription."""
     body = StateBody(change.state.value, change.why).to_json()
     return Record(STATE, subscriber, change.at, change.subscription, change.at, body=body)
+
+
+def history_records(id: str, subscriber: str, query: AcceptedQuery, at: int, *, is_tracked: bool) -> list[Record]:
+    """The record that asks for letters of the past, if a new subscription wants any. Raises ConflictError if the node
+    has no archive.
+    """
+    if query.since is None:
+        return []
+    if not is_tracked:
+        raise ConflictError("there is no archive", where="since", hint="start node and pipeline with --archive")
+    return [Record(HISTORY, subscriber, at, id, at, body=HistoryBody(query.text, query.since).to_json())]
 
 
 def _state_of(subscription: Subscription, at: int) -> Record:

@@ -88,8 +88,7 @@ class ControlWriter:
         sources are gone. At most `max_peer_sources` sources of each other node are known here, and each may want
         `max_wants` of this one. `link_with` has the name of the path from a node to this data folder; `shares_folder`
         says whether another node uses it, `linked_peers` which peers do not. `before_restore` may request the sources
-        of other nodes. The `tracker` journals what the archive needs. Fault simulations replace `parts` and
-        `group_commit`.
+        of other nodes. Fault simulations replace `parts` and `group_commit`.
         """
         self._registry = registry
         self._outbox = ControlOutbox(registry, journal)
@@ -377,8 +376,8 @@ class ControlWriter:
 
     def _journal_snapshot(self) -> None:
         """If one is due, and everything before it is journalled."""
+        remote = self.peer_sources.backbone.remote_sources()
         if not self._outbox.behind:
-            remote = self.peer_sources.backbone.remote_sources()
             self._tracker.snapshot_if_due(self._clock.now, self.entities, remote, self._registry, self._queries)
 
     def _tidy(self, *, idle: bool) -> None:

@@ -68,8 +68,14 @@ def read_row(row: Row, queries: Queries, limits: NodeLimits) -> tuple[str | None
     body = row if isinstance(row, bytes) else orjson.dumps(row)
     subscription = SUBSCRIPTION.parse(body, limits)
     if subscription.lacl is not None:
-        return subscription.id, queries.accept(subscription.lacl)
-    return subscription.id, queries.accept_box(subscription.box_in(queries.space), subscription.terms)
+        query = queries.accept(subscription.lacl)
+    else:
+        query = queries.accept_box(subscription.box_in(queries.space), subscription.terms)
+    if subscription.since is None:
+        return subscription.id, query
+    if query.body is None:
+        raise InputError("only for all()", where="since", hint="omit it: this subscription follows sources")
+    return subscription.id, query._replace(since=round(subscription.since * 1_000_000))
 
 
 def read_simple(row: Row, queries: Queries, limits: NodeLimits) -> tuple[str | None, AcceptedQuery] | None:

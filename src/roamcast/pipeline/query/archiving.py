@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from roamcast.archive.compaction import Compaction, CompactionLimits
+from roamcast.archive.reader import Archive
+from roamcast.archive.versions import Version, newest_version
 from roamcast.archive.writer import ArchiveWriter
 from roamcast.errors import ConflictError, RoamcastError
 from roamcast.failures import FailureTracker
@@ -71,6 +73,10 @@ class BatchArchive:
         first_offsets = {node: after + 1 for node, (after, _) in read.items()}
         journal_ends = {node: journal.last_offset(node) for node in read}
         self._writer.add(batch, records, written, first_offsets, journal_ends, dropped)
+
+    def open(self) -> Archive:
+        """The archive with all batches that were added."""
+        return Archive(self._storage, newest_version(self._storage) or Version())
 
     def committed(self, batch: int) -> None:
         """A batch is committed: it may be compacted."""

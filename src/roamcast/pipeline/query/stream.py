@@ -10,20 +10,15 @@ import logging
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
-from operator import attrgetter
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-import orjson
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from roamcast.deliver.outbox import LetterFiles, Outbox, PipelineStatus
-from roamcast.durable import storage_errors, write_atomic
 from roamcast.errors import CapacityError, ConflictError, CorruptionError, RoamcastError, StorageError
 from roamcast.failures import wall_time
 from roamcast.journal.reader import open_journal
@@ -32,10 +27,12 @@ from roamcast.pipeline.letters.here import make_letters_here
 from roamcast.pipeline.letters.job import make_letters_by_job
 from roamcast.pipeline.query.archiving import BatchArchive
 from roamcast.pipeline.query.batch_state import BatchResult, BatchSettings, BatchState
+from roamcast.pipeline.query.dead_letters import DeadLetterFolder
+from roamcast.pipeline.query.histories import Evaluate, deliver_histories
 from roamcast.pipeline.query.identity import NEW_HINT, PipelineFolder
 from roamcast.pipeline.query.partitioning_status import partitioning_status
 from roamcast.pipeline.query.source import JournalSource
-from roamcast.pipeline.state.control import DeadLetter, OffsetRanges, read_control_records, read_offset_ranges
+from roamcast.pipeline.state.control import OffsetRanges, read_control_records, read_offset_ranges
 from roamcast.pipeline.state.manifests import StateFolder
 from roamcast.pipeline.state.state_server import StateFetcher
 from roamcast.pipeline.tasks.match_job import OffsetRange, TooManyMatchesError, match_here, split_ranges
@@ -55,7 +52,8 @@ class PipelineLimits:
     `interval`: seconds between the starts of batches that take less.
 
     Batches with up to `driver_events` events and `driver_letters` matches are processed in the driver; a Spark job
-    would take longer. Batches are archived if there are days for which the archive keeps them (`archive_days`).
+    would take longer. Batches are archived if there are days for which the archive keeps them (`archive_days`);
+    then `evaluate_history` makes the letters of the past that new subscriptions ask for.
     """
 
     records: int = 50_000
@@ -65,6 +63,7 @@ class PipelineLimits:
     archive_days: float | None = None
     interval: float = 0.0
     batch: BatchSettings = field(default_factory=BatchSettings)
+    evaluate_history: Evaluate | None = None
 
 
 class PipelineQuery:
@@ -101,7 +100,7 @@ class PipelineQuery:
         self._status_lock = threading.Lock()
         self._status_changed = threading.Event()  # since the status was written
         self._status_writer = threading.Lock()  # held while it is written
-        self._dead_letter_files: dict[str, _DeadLetterFile] = {}
+        self._dead_letters = DeadLetterFolder(pipeline.dead_letters, self._journal)
         self._heartbeat_over = threading.Event()
         self._letters_per_event = 0.0  # in the last batch with events
         self._is_repeated = True  # an earlier attempt at the next batch may have left letter files
@@ -187,12 +186,15 @@ class PipelineQuery:
         if control.events:
             letters = sum(report.counters.get("letters", 0) for report in reports)
             self._letters_per_event = letters / control.events
-        result = self._state.compute_result(prepared, reports)
-        timer.step("result")
         if self._archive is not None:
             self._archive.add(batch, self._journal, ranges, reports)
             timer.step("archive")
-        self._write_dead_letters(batch, result.dead_letters)
+        if control.histories.num_rows:
+            reports.append(self._deliver_histories(control.histories, batch))
+            timer.step("histories")
+        result = self._state.compute_result(prepared, reports)
+        timer.step("result")
+        self._dead_letters.write(batch, result.dead_letters)
         self._pipeline.check_generation()
         self._outbox.commit(self._pipeline.id, batch, result.letters)
         if by_job or self._is_repeated:
@@ -214,6 +216,13 @@ class PipelineQuery:
             batches_by_jobs=self._status.batches_by_jobs + by_job,
         )
         return result, timer
+
+    def _deliver_histories(self, records: pa.Table, batch: int) -> LetterReport:
+        """Send the letters of the past that new subscriptions of a batch want."""
+        evaluate = None if self._archive is None else self._limits.evaluate_history
+        open_archive = None if self._archive is None else self._archive.open
+        dead_letters = deliver_histories(records, open_archive, evaluate, self._outbox, self._pipeline.id, batch)
+        return LetterReport({}, {}, dead_letters=dead_letters)
 
     def _make_letters(
         self, context: LetterContext, ranges: OffsetRanges, events: int, timer: StepTimer
@@ -252,32 +261,6 @@ class PipelineQuery:
         is_few = events <= self._limits.driver_events and letters <= self._limits.driver_letters
         return not events or (is_few and not context.needs_job)
 
-    def _write_dead_letters(self, batch: int, dead_letters: Sequence[DeadLetter]) -> None:
-        """Write records that cannot be processed, with the reason, to a file for the operator."""
-        if not dead_letters:
-            return
-        lines = [orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in self._rows_of(dead_letters)]
-        folder = self._pipeline.dead_letters
-        with storage_errors(folder):
-            folder.mkdir(exist_ok=True)
-        write_atomic(folder / f"{batch:020d}.ndjson", b"".join(lines))
-        log.warning("batch %d: %d dead letters in %s", batch, len(lines), folder)
-
-    def _rows_of(self, dead_letters: Sequence[DeadLetter]) -> list[dict[str, Any]]:
-        """The records of dead letters with their reasons, ordered by node and offset."""
-        rows: list[dict[str, Any]] = []
-        for node, group in groupby(sorted(dead_letters), key=attrgetter("node")):
-            letters = list(group)
-            offsets = pa.array([letter.offset for letter in letters], pa.int64())
-            batches = self._journal.read(node, letters[0].offset - 1, letters[-1].offset)
-            records = pa.Table.from_batches(batch.filter(pc.is_in(batch["offset"], offsets)) for batch in batches)
-            # As text, because a time may be one that Python cannot represent.
-            times = records["time"].cast(pa.string())
-            records = records.set_column(records.schema.get_field_index("time"), "time", times)
-            records = records.take(pc.index_in(offsets, records["offset"]))
-            rows += ({**row, "reason": one.reason} for row, one in zip(records.to_pylist(), letters, strict=True))
-        return rows
-
     def _wait_for_offices(self) -> None:
         """Apply back-pressure: match no batch while an office has too many to read."""
         warned = False
@@ -315,7 +298,7 @@ class PipelineQuery:
         while self._status_changed.is_set() and self._status_writer.acquire(blocking=False):
             try:
                 self._status_changed.clear()
-                count, since = self._count_dead_letters()
+                count, since = self._dead_letters.count()
                 archive = None if self._archive is None else self._archive.status()
                 self._update_status(
                     written_at=wall_time(), dead_letters=count, dead_letters_since=since, archive=archive
@@ -346,29 +329,6 @@ class PipelineQuery:
             except Exception as error:  # without Spark, this is not the pipeline any more
                 log.debug("no more heartbeats: %s", error)
                 return
-
-    def _count_dead_letters(self) -> tuple[int, int | None]:
-        """The number of records in the dead letter files, and when the oldest file was written."""
-        folder = self._pipeline.dead_letters
-        files: dict[str, _DeadLetterFile] = {}
-        with storage_errors(folder):
-            for path in folder.glob("*.ndjson") if folder.is_dir() else ():
-                try:
-                    changed = path.stat().st_mtime_ns
-                    known = self._dead_letter_files.get(path.name)
-                    if known is None or known.changed != changed:
-                        known = _DeadLetterFile(changed, path.read_bytes().count(b"\n"))
-                    files[path.name] = known
-                except FileNotFoundError:
-                    continue  # the operator is done with it
-        self._dead_letter_files = files
-        since = min((file.changed for file in files.values()), default=None)
-        return sum(file.records for file in files.values()), None if since is None else since // 1_000
-
-
-class _DeadLetterFile(NamedTuple):
-    changed: int  # modification time, in nanoseconds
-    records: int
 
 
 def _ends(ranges: Mapping[str, tuple[int, int]]) -> dict[str, int]:

@@ -19,7 +19,7 @@ import shapely
 from roamcast.errors import CorruptionError, InputError
 from roamcast.journal.bodies import BindingBody, RemovalBody, SubscriptionBody, encode_condition
 from roamcast.journal.port import JournalReader
-from roamcast.journal.records import BINDING, RECORD_SCHEMA, REMOVAL, SUBSCRIPTION, UNBINDING, are_tracking
+from roamcast.journal.records import BINDING, HISTORY, RECORD_SCHEMA, REMOVAL, SUBSCRIPTION, UNBINDING, are_tracking
 from roamcast.model import EARLIEST, LATEST, split_name
 from roamcast.pipeline.state.parts import RESTORE_HINT
 
@@ -47,12 +47,13 @@ class DeadLetter(NamedTuple):
 class ControlRecords(NamedTuple):
     """The control records of a batch, the number of its events, and the terms of some of these.
 
-    Tracking records are left out.
+    Tracking records are left out, but for `histories`: those that ask for letters of the past.
     """
 
     records: pa.Table
     events: int
     terms: Sequence[pa.ListArray] = ()
+    histories: pa.Table = RECORD_SCHEMA.empty_table()
 
 
 def read_offset_ranges(checkpoint: Path, batch: int) -> OffsetRanges:
@@ -83,7 +84,8 @@ def read_control_records(journal: JournalReader, ranges: OffsetRanges) -> Contro
             total += through - begin
     records = pa.concat_tables(tables)
     events = total - records.num_rows
-    return ControlRecords(records.filter(pc.invert(are_tracking(records["kind"]))), events, terms)
+    histories = records.filter(pc.equal(records["kind"], HISTORY))
+    return ControlRecords(records.filter(pc.invert(are_tracking(records["kind"]))), events, terms, histories)
 
 
 def parse_control_record(record: Row) -> Row:

@@ -118,3 +118,27 @@ def test_a_new_pipeline_gets_all_subscriptions(node: RunningNode) -> None:
         outbox.write_status(PipelineStatus(pipeline, batch, {}))
         until(lambda batch=batch: last_batch(node) == batch, "the status to be seen")
     assert sorted(changes(node.data)[before:]) == sorted([("subscription", "one"), ("subscription", "three")] * 2)
+
+
+def test_the_past_needs_an_archive(node: RunningNode) -> None:
+    """A subscription that is refused is not added."""
+    headers = bearer(node.subscriber())
+    answer = node.http.post("/v1/subscriptions", json={"id": "q", "box": BOX, "since": 60}, headers=headers)
+    assert (answer.status_code, answer.json()["error"]["where"]) == (409, "since")
+    assert changes(node.data) == []
+
+
+def test_a_new_subscription_can_ask_for_the_past(tmp_path: Path) -> None:
+    """One that follows sources cannot, nor one that is replaced."""
+    with in_process_node(tmp_path, archive=True) as node:
+        headers = bearer(node.subscriber())
+        body = {"id": "q", "box": BOX, "since": 60}
+        assert node.http.post("/v1/subscriptions", json=body, headers=headers).status_code == 201
+        assert changes(node.data)[-2:] == [("history", "q"), ("subscription", "q")]
+        nearest = {"lacl": "Select Where &location in nearest", "since": 60}
+        answers = [
+            node.http.post("/v1/subscriptions", json=nearest, headers=headers),
+            node.http.post("/v1/subscriptions", json={**body, "since": 0}, headers=headers),
+            node.http.put("/v1/subscriptions/q", json=body, headers=headers),
+        ]
+        assert [(answer.status_code, answer.json()["error"]["where"]) for answer in answers] == [(422, "since")] * 3

@@ -80,8 +80,10 @@ async def add_subscriptions(
 ) -> Response:
     """Subscribe with a LACL query (`lacl`), or to the events inside a box with all given terms.
 
-    The subscription applies to every event published after the response. Adding the same subscription under the same id
-    again returns 200; 409 if another one has the id.
+    The subscription applies to every event published after the response. With `since` (seconds), it also gets what it
+    would have received in that time before, as far as the archive goes; 409 if there is none.
+
+    Adding the same subscription under the same id again returns 200; 409 if another one has the id.
 
     A JSON list, NDJSON (`application/x-ndjson`: one subscription in each line), or a table in Arrow or Parquet adds
     many. The response has the number `added`, of those that exist already (`existing`) and of `refused` ones, and in
@@ -109,6 +111,8 @@ async def replace_subscription(id: str, request: Request, node: TheNode, caller:
     Events published after the response are matched with the new one. 404 if there is no such subscription.
     """
     sent_id, query = await _read_one(node, await read_bytes(request, node))
+    if query.since is not None:
+        raise InputError("only for a new subscription", where="since", hint="omit it, or add another subscription")
     if sent_id not in (None, id):
         raise InputError("not the id of the path", where="id", hint="omit it")
     is_other = await await_to_the_end(node.control.replace(id, caller.id, query))

@@ -77,7 +77,7 @@ ERRORS: Final[Mapping[int, ErrorStatus]] = {
             "bad_input",
             "unknown field 'term'",
             "term",
-            "did you mean 'terms'? known: box, crosses_antimeridian, id, lacl, terms",
+            "did you mean 'terms'? known: box, crosses_antimeridian, id, lacl, since, terms",
         ),
     ),
     429: ErrorStatus(

@@ -1,0 +1,64 @@
+"""Letters of the past for a new subscription: those that it would have received before it was accepted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from roamcast.archive.reader import Archive, Coverage, CoverageError, Tracks
+from roamcast.backtest.evaluate import FOUND_SCHEMA, find, make_letters, prepare, scan
+from roamcast.backtest.request import Request, Subscriber
+from roamcast.backtest.stream import open_stream
+from roamcast.deliver.outbox import LETTERS_SCHEMA
+from roamcast.pipeline.query.histories import History
+
+__all__ = ["evaluate_history"]
+
+
+def evaluate_history(archive: Archive, history: History) -> pa.Table:
+    """The letters (LETTERS_SCHEMA) of a history, as far back as the archive goes. See `pipeline.query.histories`.
+
+    They are of records before that of the subscription; the stream makes those of records after it. Of other nodes, the
+    stream takes events from the batch of that record on. Raises CoverageError if the archive has nothing of use.
+    """
+    coverage = archive.coverage()
+    end = max(ranges[-1].end for ranges in coverage.values()) + 1
+    begin = max(history.accepted - history.period, _covered_since(coverage))
+    tracks = _tracks(archive, history.node, begin, end)
+    begin = max(begin, int(pc.max(tracks.snapshot["written"].cast(pa.int64())).as_py()) + 1)
+    asked = _asked(archive.histories(history.node, begin), history)
+    if asked is None or begin >= end:
+        return LETTERS_SCHEMA.empty_table()
+    subscriber = Subscriber(history.subscriber, node=history.node)
+    prepared = prepare(archive, Request(history.lacl, begin, end, subscriber, history.id), tracks)
+    with open_stream(prepared.plan.node, prepared.order.records) as stream:
+        batches = find(stream, prepared.order, scan(archive, prepared.plan.scans))
+        found = pa.Table.from_batches(batches, FOUND_SCHEMA)
+        is_own = pc.equal(found["journal"], history.node)
+        is_before = pc.if_else(is_own, pc.less(found["journal_offset"], history.offset), pc.less(found["batch"], asked))
+        return make_letters(stream, prepared, found.filter(is_before))[0]
+
+
+def _covered_since(coverage: Mapping[str, Sequence[Coverage]]) -> int:
+    """From when on nothing is missing. The records of one time may be on both sides of a gap."""
+    gaps = [ranges[-1].begin + 1 for ranges in coverage.values() if ranges[-1].first_offset > 1 or len(ranges) > 1]
+    return max(gaps, default=0)
+
+
+def _tracks(archive: Archive, node: str, begin: int, end: int) -> Tracks:
+    """Those from `begin` on, or from the first snapshot after it."""
+    try:
+        return archive.tracks(node, begin, end)
+    except CoverageError:
+        later = archive.first_snapshot(node, begin)
+        if later is None:
+            raise
+        return archive.tracks(node, later + 1, end)
+
+
+def _asked(rows: pa.Table, history: History) -> int | None:
+    """The batch of the record that asks for the history; None if it is a copy of an earlier one."""
+    rows = rows.filter(pc.equal(rows["offset"], history.offset))
+    return int(rows["batch"][0].as_py()) if rows.num_rows else None
