@@ -204,11 +204,11 @@ def archive(
     out: OutFile = None,
     as_json: Json = False,
 ) -> None:
-    """Archive a day of events, compact them, and read some of them.
+    """Archive a day of events, compact them, and read some of them; and moves per second with and without tracking.
 
     Example: roamcast bench archive --events 1000000
     """
-    require("pipeline", "lab")
+    require("node", "lab")
     from roamcast.lab.bench.archive import bench_archive
 
     _report(bench_archive(events, print_line), out, as_json=as_json)

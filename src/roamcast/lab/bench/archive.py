@@ -1,14 +1,16 @@
 """`roamcast bench archive`: what it costs to archive a day of events, and how long it takes to find some of them.
 
 Events are spread evenly over a square and a day. They are archived in batches as the pipeline archives them, compacted
-in between, and then read by a box with a small share of them, by a source, and without pruning.
+in between, and then read by a box with a small share of them, by a source, and without pruning. Moves are applied by a
+control writer with and without tracking.
 """
 
 from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -17,9 +19,21 @@ import pyarrow as pa
 from roamcast.archive.compaction import Compaction, CompactionLimits
 from roamcast.archive.reader import Archive, open_archive
 from roamcast.archive.writer import ArchiveWriter
+from roamcast.failures import wall_time
 from roamcast.journal.records import EVENT, ROW_SCHEMA, at_offsets
-from roamcast.model import Box
+from roamcast.journal.writer import FileJournal
+from roamcast.model import Box, Position
+from roamcast.node.clock import Clock
+from roamcast.node.control.queries import Queries
+from roamcast.node.control.tracking import Tracker
+from roamcast.node.control.writer import ControlWriter
+from roamcast.node.metrics import Metrics
+from roamcast.places import Places
+from roamcast.settings_model import NodeLimits
+from roamcast.space import GEOGRAPHIC
 from roamcast.storage.folder import FolderStorage
+from roamcast.store.registry.sql import SqlRegistry, open_registry_engine
+from roamcast.store.registry.values import Entity
 
 __all__ = ["bench_archive"]
 
@@ -31,11 +45,18 @@ _DAY_US = 24 * 3600 * 1_000_000
 _BEGIN = 20_000 * _DAY_US
 _TERMS = np.array([f"term-{number}" for number in range(1_000)])
 _SIDE = 1.0  # degrees
+_MOVES = 1_000  # in a request
+_WARM_UP, _REQUESTS = 5, 50
 _BOX = Box(0.5, 0.5, 0.51, 0.51)  # a ten-thousandth of the square
 
 
 def bench_archive(events: int, say: Say) -> dict[str, float]:
     """Write and read `events` events of a day. Seconds, rows and bytes."""
+    rates = {name: _moves_per_s(is_tracked=name == "tracked") for name in ("untracked", "tracked")}
+    return {**_bench_events(events, say), **{f"{name}_moves_per_s": rate for name, rate in rates.items()}}
+
+
+def _bench_events(events: int, say: Say) -> dict[str, float]:
     with tempfile.TemporaryDirectory(prefix="roamcast-bench-") as folder:
         storage = FolderStorage(Path(folder))
         writer = ArchiveWriter(storage, "bench", -1)
@@ -79,6 +100,42 @@ def _timed(name: str, archive: Archive, read: Callable[[Archive], Iterator[pa.Re
     found = sum(rows.num_rows for rows in read(archive))
     seconds = time.perf_counter() - began
     return {f"{name}_s": round(seconds, 2), f"{name}_found": found, f"{name}_rows_read": archive.counts.rows}
+
+
+class _NoMailboxes:
+    def erase(self, receivers: Iterable[str]) -> None:
+        """There are no subscribers."""
+
+
+def _moves_per_s(*, is_tracked: bool) -> int:
+    """Moves per second that a control writer acknowledges, in requests of a thousand."""
+    with tempfile.TemporaryDirectory(prefix="roamcast-bench-") as name, ExitStack() as opened:
+        folder = Path(name)
+        engine = open_registry_engine(folder, "local")
+        opened.callback(engine.dispose)
+        journal = FileJournal(folder / "journal", "local")
+        opened.callback(journal.close)
+        control = ControlWriter(
+            SqlRegistry(engine),
+            _NoMailboxes(),
+            journal,
+            Queries(Places({}), GEOGRAPHIC, NodeLimits()),
+            Clock(),
+            Metrics(lambda: {}),
+            history=3600.0,
+            max_peer_sources=1,
+            tracker=Tracker(journal, folder / "tracked", is_on=is_tracked),
+        )
+        opened.callback(control.close)
+        ids = [f"source-{number}" for number in range(_MOVES)]
+        for done in [control.register(Entity(id, "source", f"hash of {id}")) for id in ids]:
+            done.result()
+        for request in range(_WARM_UP + _REQUESTS):
+            if request == _WARM_UP:
+                began = time.perf_counter()
+            at = wall_time()
+            control.move([Position(id, number / _MOVES, request / 1e3, at) for number, id in enumerate(ids)]).result()
+        return round(_REQUESTS * _MOVES / (time.perf_counter() - began))
 
 
 def _batches(events: int) -> Iterator[pa.RecordBatch]:
