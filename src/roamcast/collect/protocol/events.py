@@ -53,6 +53,8 @@ class Copy:
     successes: int = 0
     hops: int = 0
     sent_to: set[NodeId] = field(default_factory=set)
+    is_under_way: bool = False
+    """Whether it is being sent at the moment."""
 
 
 @dataclass

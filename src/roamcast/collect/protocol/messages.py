@@ -57,6 +57,16 @@ class CellEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class Poll:
+    """A mule asks a sensor for its next event."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """A sensor has no event for a mule that has polled it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Offer:
     """A mule offers events for put-back, youngest first."""
 
@@ -165,7 +175,7 @@ class Kept:
     expires: int
 
 
-Message: TypeAlias = Hello | CellEntry | Offer | Answer | Path | Have
+Message: TypeAlias = Hello | CellEntry | Poll | Nothing | Offer | Answer | Path | Have
 Note: TypeAlias = Path | Have | Status | Call | Bid | NewHead | KeeperQuery | Grant | Kept
 
 

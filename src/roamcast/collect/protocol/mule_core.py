@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 
 from roamcast.collect.protocol.events import EventId, FieldEvent, NodeId
 from roamcast.collect.protocol.messages import (
@@ -29,13 +30,15 @@ from roamcast.collect.protocol.messages import (
 )
 from roamcast.collect.protocol.policy import CollectPolicy
 
-__all__ = ["MuleCore"]
+__all__ = ["Carried", "MuleCore"]
 
 IsFree = Callable[[NodeId], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class _Carried:
+class Carried:
+    """An event that a mule carries, and how often it was sent."""
+
     event: FieldEvent
     hops: int
 
@@ -44,17 +47,25 @@ class MuleCore:
     """One mule. `wants` is its interest."""
 
     def __init__(
-        self, me: NodeId, policy: CollectPolicy, wants: Callable[[FieldEvent], bool], *, first_version: int = 0
+        self,
+        me: NodeId,
+        policy: CollectPolicy,
+        wants: Callable[[FieldEvent], bool],
+        *,
+        room: float = inf,
+        first_version: int = 0,
     ) -> None:
-        """Versions must be higher after a restart."""
+        """`room` is the number of events it can carry to a base. Versions must be higher after a restart."""
         self.me = me
+        self.cargo: dict[EventId, Carried] = {}
+        """Events that it wants and has not handed over at a base."""
         self.counts: Counter[str] = Counter()
         self.effects: list[Effect] = []
-        self.stored: dict[EventId, _Carried] = {}
+        self.stored: dict[EventId, Carried] = {}
         """Events that may be put back."""
         self.known: dict[EventId, int] = {}
         """Events received, and when they expire: nobody sends them any more after that."""
-        self._policy, self._wants = policy, wants
+        self._policy, self._wants, self.room = policy, wants, room
         self._version = first_version
         self._hellos: dict[NodeId, Hello] = {}
         self._stops: tuple[Stop, ...] = ()
@@ -113,6 +124,16 @@ class MuleCore:
 
     # Transfers.
 
+    @property
+    def has_room(self) -> bool:
+        """Whether it can carry more events."""
+        return len(self.cargo) < self.room
+
+    def hand_over(self, base: NodeId) -> Outgoing | None:
+        """The next event for a base in reach: the one received last."""
+        carried = self.cargo[next(reversed(self.cargo))] if self.cargo else None
+        return None if carried is None else Outgoing(base, Handover(carried.event, carried.hops + 1))
+
     def poll_order(self) -> list[NodeId]:
         """The sensors in reach in the order of polling: round robin."""
         return sorted(self._hellos, key=lambda node: (node <= self._last_sender, node))
@@ -122,6 +143,8 @@ class MuleCore:
         if not isinstance(transfer, Handover):
             return "unwanted"
         event = transfer.event
+        if not self.has_room and event.id not in self.known:
+            return "full"
         self.counts["to_mules"] += 1
         self._last_sender, self._last_received = node, now
         if event.id in self.known:
@@ -130,10 +153,13 @@ class MuleCore:
         self.known[event.id] = event.expires
         is_wanted = self._wants(event)
         if is_wanted:
+            self.cargo[event.id] = Carried(event, transfer.hops)
             self.effects.append(Collected(event, transfer.hops))
+        else:
+            self.counts["unwanted"] += 1
         is_small = event.origin_size <= self._policy.gamma
         if self._policy.put_back and is_small and (is_wanted or self._policy.stores_all):
-            self.stored[event.id] = _Carried(event, transfer.hops)
+            self.stored[event.id] = Carried(event, transfer.hops)
         if self._policy.resend == "missing":
             for other in self._one_each():
                 self._tell_what_it_has(other, (event.id,))
@@ -162,6 +188,9 @@ class MuleCore:
 
     def confirmed(self, out: Outgoing) -> None:
         """The receiver has taken a transfer."""
+        if isinstance(out.transfer, Handover):
+            self.counts["handed_over"] += self.cargo.pop(out.transfer.event.id, None) is not None
+            return
         self.counts["put_back"] += 1
         self._granted = None
         if not self._policy.keeps_given:

@@ -9,13 +9,14 @@ driver asks for it (`poll`, `relay`, `pass_on`), reports that it was `sent`, and
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from math import inf
 
 from roamcast.collect.protocol.communities import Community
 from roamcast.collect.protocol.energy import EnergyAccount
 from roamcast.collect.protocol.events import Copy, CopyQueue, EventId, FieldEvent, NodeId
 from roamcast.collect.protocol.heads import Headship
+from roamcast.collect.protocol.members import Members
 from roamcast.collect.protocol.messages import (
     Answer,
     Bid,
@@ -77,13 +78,30 @@ class NodeCore:
         self._paths = PathSets(community, cuts=policy.cuts_paths)
         self._version = first_version
         self._reach: set[NodeId] = set()
-        self._statuses: dict[NodeId, Status] = {}
-        self._full: set[NodeId] = set()
-        self._known: dict[NodeId, set[EventId]] = {}
+        self._members = Members()
         self._queries: dict[tuple[NodeId, int], int] = {}
         """Queries to the head without a reply, and when they were sent."""
         self._last_upper = -1
         self._next_expiry = inf
+
+    def restore(
+        self,
+        copies: Iterable[Copy],
+        passing: Iterable[Outgoing],
+        counts: Mapping[str, int],
+        head: NewHead | None,
+        kept: Iterable[tuple[EventId, int]],
+    ) -> None:
+        """Continue after a restart. Mules that were in contact may be gone: what was relayed to them is dropped."""
+        self.counts.update(counts)
+        self.passing = list(passing)
+        for copy in copies:
+            self._add(copy)
+        if not self._policy.keeps_relayed:
+            self._drop(lambda copy: copy.mule is not None, "stranded")
+        self.heads.kept.update(kept)
+        if head is not None:
+            self.heads.hear_head(head)
 
     # Time, readings and contacts.
 
@@ -97,6 +115,15 @@ class NodeCore:
             del self._queries[mule, number]
             self._tell(mule, Answer(number, None, ()))
             self.heads.call(self.account.joules, now, self._spread)  # the head does not reply
+
+    def met_by(self, member: NodeId) -> tuple[NodeId, ...]:
+        """The mules in reach of a member, as far as is known here."""
+        return tuple(sorted(self._reach)) if member == self.me else self._members.met_by(member)
+
+    @property
+    def mules(self) -> list[NodeId]:
+        """The mules in contact with the community, as far as is known here."""
+        return list(self._paths)
 
     def next_time(self) -> int | None:
         """When `advance` has something to do, if nothing else happens."""
@@ -128,8 +155,7 @@ class NodeCore:
         self._reach.discard(mule)
         self._lose(mule, self.me, now)
         self._announce_status()
-        for key in [key for key in self._queries if key[0] == mule]:
-            del self._queries[key]
+        self._queries = {key: since for key, since in self._queries.items() if key[0] != mule}
 
     # What mules and members say.
 
@@ -144,7 +170,7 @@ class NodeCore:
             case Offer(number, events):
                 query = KeeperQuery(self.me, mule, number, events)
                 if self.heads.head == self.me:
-                    self._answer(self.heads.grant(query, self._full))
+                    self._answer(self.heads.grant(query, self._members.full))
                 else:
                     self._queries[mule, number] = now
                     self._spread(query)
@@ -155,7 +181,11 @@ class NodeCore:
             case Path() | Have():
                 self._learn(note, now)
             case Status():
-                self._update_status(note, now)
+                met, lost = self._members.update(note)
+                for mule in met:
+                    self._meet(mule, note.node, now)
+                for mule in lost:
+                    self._lose(mule, note.node, now)
             case Call(_, term):
                 if term > self.heads.term:
                     self._spread(Bid(self.me, term, self.account.joules))
@@ -164,7 +194,7 @@ class NodeCore:
             case NewHead():
                 self.heads.hear_head(note)
             case KeeperQuery() if self.heads.head == self.me:
-                self._spread(self.heads.grant(note, self._full))
+                self._spread(self.heads.grant(note, self._members.full))
             case Grant(node, mule, number) if node == self.me and (mule, number) in self._queries:
                 del self._queries[mule, number]
                 self._answer(note)
@@ -195,6 +225,8 @@ class NodeCore:
 
     def sent(self, out: Outgoing, square: float, now: int) -> None:
         """A transfer was sent over this squared distance."""
+        if out.copy is not None:
+            out.copy.is_under_way = True
         if isinstance(out.transfer, Relay):
             self._last_upper = out.to
         self.account.pay_send(self._policy.event_bits, square)
@@ -217,9 +249,11 @@ class NodeCore:
         copy = out.copy
         if copy is None:
             self.passing = [waiting for waiting in self.passing if waiting is not out]
+            self.counts["passed_on"] += isinstance(out.transfer, Relay)
             return
+        copy.is_under_way = False
         if copy.mule is not None:
-            self._drop(lambda other: other is copy, None)
+            self.counts["passed_on"] += self._drop(lambda other: other is copy, None)
             return
         self.counts["by_owner"] += 1
         copy.sent_to.add(out.transfer.mule if isinstance(out.transfer, Relay) else out.to)
@@ -228,8 +262,10 @@ class NodeCore:
             self._drop(lambda other: other is copy, "spent")
 
     def refused(self, out: Outgoing, now: int) -> None:
-        """The receiver has not taken a transfer. What was passing stays here, if there is room."""
-        if out.copy is not None or self.queue.is_full:
+        """The receiver has not taken a transfer, or it is unknown. What was passing stays here, if there is room."""
+        if out.copy is not None:
+            out.copy.is_under_way = False
+        if out not in self.passing or self.queue.is_full:
             return
         self.passing = [waiting for waiting in self.passing if waiting is not out]
         match out.transfer:
@@ -239,6 +275,14 @@ class NodeCore:
                 self._keep(event, hops - 1, giver, now)
             case _:
                 self._count_drop(out.transfer.event, "stranded")
+
+    def is_wanted(self, out: Outgoing, now: int) -> bool:
+        """Whether a transfer that was interrupted should go on."""
+        copy = out.copy
+        if copy is None:
+            return out in self.passing
+        mule = out.transfer.mule if isinstance(out.transfer, Relay) else out.to
+        return copy in self.queue.copies and self._is_sendable(copy, mule, now)
 
     # What is behind these.
 
@@ -252,8 +296,10 @@ class NodeCore:
             if upper is not None:
                 onward = Relay(relay.event, relay.hops + 1, relay.mule, relay.successes)
                 self.passing.append(Outgoing(upper, onward))
+                self.counts["accepted"] += 1
                 return None
         self._add(Copy(relay.event, now + self._policy.hold, relay.mule, relay.successes, relay.hops))
+        self.counts["accepted"] += 1
         return None
 
     def _take_put_back(self, given: PutBack, now: int) -> str | None:
@@ -284,40 +330,20 @@ class NodeCore:
         if above == 0:
             return None
         uppers = [other for other in self.community.neighbours[self.me] if layers.get(other) == above]
-        return next(
-            (upper for upper in _turn(uppers, self._last_upper) if upper not in self._full and is_free(upper)), None
-        )
+        able = [upper for upper in uppers if upper not in self._members.full and is_free(upper)]
+        return min(able, key=lambda upper: (upper <= self._last_upper, upper), default=None)
 
     def _is_sendable(self, copy: Copy, mule: NodeId, now: int) -> bool:
-        if copy.ready > now or (copy.mule is not None and copy.mule != mule):
+        if copy.ready > now or copy.is_under_way or (copy.mule is not None and copy.mule != mule):
             return False
-        return copy.mule == mule or (mule not in copy.sent_to and copy.event.id not in self._known.get(mule, ()))
+        return copy.mule == mule or (mule not in copy.sent_to and copy.event.id not in self._members.known_to(mule))
 
     def _answer(self, grant: Grant) -> None:
         self._tell(grant.mule, Answer(grant.number, grant.event, grant.route))
 
     def _learn(self, said: Path | Have, now: int) -> bool:
         """Note what a mule says. Returns whether it is news."""
-        if isinstance(said, Path):
-            return self._paths.announce(said, now)
-        known = self._known.setdefault(said.mule, set())
-        is_new = not known.issuperset(said.events)
-        known.update(said.events)
-        return is_new
-
-    def _update_status(self, status: Status, now: int) -> None:
-        before = self._statuses.get(status.node)
-        if before is not None and before.version >= status.version:
-            return
-        self._statuses[status.node] = status
-        (self._full.add if status.is_full else self._full.discard)(status.node)
-        had = before.mules if before else ()
-        for mule in status.mules:
-            if mule not in had:
-                self._meet(mule, status.node, now)
-        for mule in had:
-            if mule not in status.mules:
-                self._lose(mule, status.node, now)
+        return self._paths.announce(said, now) if isinstance(said, Path) else self._members.learn(said)
 
     def _meet(self, mule: NodeId, member: NodeId, now: int) -> None:
         if self._paths.meet(mule, member, now) and self._policy.resend in ("contact", "missing"):
@@ -325,7 +351,7 @@ class NodeCore:
 
     def _lose(self, mule: NodeId, member: NodeId, now: int) -> None:
         if self._paths.lose(mule, member, now):
-            self._known.pop(mule, None)
+            self._members.forget(mule)
             if not self._policy.keeps_relayed:
                 self._drop(lambda copy: copy.mule == mule, "stranded")
 
@@ -339,35 +365,32 @@ class NodeCore:
         self._next_expiry = min(self._next_expiry, copy.event.expires)
         self._check_room()
 
-    def _drop(self, should_drop: Callable[[Copy], bool], rule: str | None) -> None:
-        """Remove copies. With a rule they are counted: relayed ones as `stranded`."""
+    def _drop(self, should_drop: Callable[[Copy], bool], rule: str | None) -> int:
+        """Remove copies, and return their number. With a rule they are counted: relayed ones as `stranded`."""
         removed = self.queue.remove(should_drop)
         for copy in removed:
             if rule is not None:
                 self._count_drop(copy.event, "stranded" if copy.mule is not None else rule)
         if removed:
             self._check_room()
+        return len(removed)
 
     def _count_drop(self, event: FieldEvent, rule: str) -> None:
         self.counts[rule] += 1
         self.effects.append(Dropped(event, rule))
 
     def _check_room(self) -> None:
-        if self.queue.is_full != (self.me in self._full):
+        if self.queue.is_full != (self.me in self._members.full):
             self._announce_status()
 
     def _announce_status(self) -> None:
-        (self._full.add if self.queue.is_full else self._full.discard)(self.me)
         self._version += 1
-        self._spread(Status(self.me, self._version, tuple(sorted(self._reach)), self.queue.is_full))
+        status = Status(self.me, self._version, tuple(sorted(self._reach)), self.queue.is_full)
+        self._members.update(status)
+        self._spread(status)
 
     def _spread(self, note: Note) -> None:
         self.effects.append(Spread(note))
 
     def _tell(self, to: NodeId, message: Message) -> None:
         self.effects.append(Tell(to, message))
-
-
-def _turn(nodes: Iterable[NodeId], last: NodeId) -> list[NodeId]:
-    """Ascending nodes, beginning after the last one that had its turn."""
-    return sorted(nodes, key=lambda node: (node <= last, node))

@@ -14,13 +14,11 @@ from roamcast.collect.protocol.energy import EnergyAccount, Radio
 from roamcast.collect.protocol.events import CopyQueue, EventId, FieldEvent
 from roamcast.collect.simulation.field import FieldWorld, cells_of
 from roamcast.collect.simulation.kernels.layout import COUNTS
+from roamcast.collect.simulation.kernels.run import SENDER_STEP
 from roamcast.collect.simulation.results import SimulationResult, count_wanted_pairs
 from roamcast.collect.simulation.schedule import Occurrence, Schedule
 
 __all__ = ["CoreRun", "Cores"]
-
-SENDER_STEP: Final = 0x9E3779B1
-"""The sensor that goes first changes from tick to tick by this step."""
 
 
 class Cores(Protocol):

@@ -1,4 +1,4 @@
-"""What can be tortured: the post offices of domains, and the links between their data folders."""
+"""What can be tortured: post offices, the links between data folders, and the nodes and mules of sensor fields."""
 
 from __future__ import annotations
 
@@ -12,8 +12,12 @@ from roamcast.lab.torture.crashes import CrashPlan, CrashPoint
 from roamcast.lab.torture.federation import points as federation_points
 from roamcast.lab.torture.federation import simulation as federation_simulation
 from roamcast.lab.torture.federation import variants as federation_variants
+from roamcast.lab.torture.field import kernels as field_kernels
+from roamcast.lab.torture.field import points as field_points
+from roamcast.lab.torture.field import simulation as field_simulation
+from roamcast.lab.torture.field import variants as field_variants
 
-__all__ = ["DELIVER", "FEDERATE", "TORTURES", "Simulation", "Torture", "Variant"]
+__all__ = ["DELIVER", "FEDERATE", "FIELD", "KERNELS", "TORTURES", "Simulation", "Torture", "Variant"]
 
 
 class Variant(Protocol):
@@ -79,4 +83,13 @@ FEDERATE = Torture(
     ("events", "letters", "crashes"),
     federation_simulation.FederationSimulation,
 )
-TORTURES: Mapping[str, Torture] = {torture.name: torture for torture in (DELIVER, FEDERATE)}
+FIELD = Torture(
+    "field",
+    field_variants.CORRECT,
+    field_variants.VARIANTS,
+    field_points.POINTS,
+    ("events", "frames", "crashes"),
+    field_simulation.FieldSimulation,
+)
+KERNELS = Torture("kernels", field_kernels.AS_COMPILED, {}, (), ("events", "transfers"), field_kernels.KernelComparison)
+TORTURES: Mapping[str, Torture] = {torture.name: torture for torture in (DELIVER, FEDERATE, FIELD, KERNELS)}

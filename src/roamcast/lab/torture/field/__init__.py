@@ -1,0 +1,1 @@
+"""Field nodes and mules on a faulty radio."""
