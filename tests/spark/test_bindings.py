@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -229,3 +230,22 @@ def test_bad_rows_of_tracks_and_events(spark: SparkSession) -> None:
     ]  # fmt: skip
     with pytest.raises(PythonException, match=r"events: (a must be|source is missing|time is missing)"):
         match(happened, bound, readings=["a"]).collect()
+
+
+def test_events_may_be_a_stream_and_tracks_may_be_empty(spark: SparkSession, tmp_path: Path) -> None:
+    """Bad events are collected from a stream, too."""
+    wanted = spark.createDataFrame([("u", "Select Where &location in nearest")], "subscriber string, query string")
+    of_source, of_subscriber = (
+        spark.sql(f"SELECT '{id}' AS {name}, 1 AS time, 0 AS x, 0 AS y")
+        for id, name in (("s", "source"), ("u", "subscriber"))
+    )
+    assert bindings(wanted, of_source.limit(0), of_subscriber).frame.count() == 0
+    assert bindings(wanted.limit(0), of_source, of_subscriber).frame.count() == 0
+    bound = bindings(wanted, of_source, of_subscriber)
+    schema, folder = "source string, time long", str(tmp_path / "events")
+    spark.createDataFrame([("s", 0), ("s", 1), ("t", 1), ("s", None)], schema).write.json(folder)
+    found: list[tuple[Any, ...]] = []
+    matches = match(spark.readStream.schema(schema).json(folder), bound, on_bad_rows="collect").writeStream
+    query = matches.foreachBatch(lambda batch, _: found.extend(map(tuple, batch.collect()))).trigger(availableNow=True)
+    query.start().awaitTermination(120)
+    assert sorted(found, key=str) == [("s", 1, "u", None), ("s", None, None, "time is missing")]

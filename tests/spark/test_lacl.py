@@ -9,7 +9,7 @@ import pytest
 import shapely
 
 from roamcast.errors import InputError
-from roamcast.spark import compile, match
+from roamcast.spark import compile, match, register
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -227,3 +227,19 @@ def test_rows_with_unusable_fields_are_bad_rows(spark: SparkSession, wanted: Dat
                 "Row(id=5, name=None, problem=\"attributes must be a JSON object, not '{'\")",
             ]
         )
+
+
+def test_empty_frames_match_nothing(events: DataFrame, wanted: DataFrame, places: Path) -> None:
+    """Of subscriptions or of events."""
+    fields: dict[str, Any] = {"readings": "readings", "attributes": "attributes"}
+    with compile(wanted.limit(0), lacl="query") as nothing:
+        assert (nothing.count, match(events, nothing).count()) == (0, 0)
+    with compile(wanted, lacl="query", places=places) as compiled:
+        assert match(events.limit(0), compiled, **fields).count() == 0
+
+
+def test_queries_match_in_sql(spark: SparkSession, events: DataFrame, wanted: DataFrame) -> None:
+    """With readings from a map."""
+    with compile(wanted.where("name = 'fast'"), lacl="query", id="name") as compiled:
+        register("fast", events, compiled, readings="readings", columns=COLUMNS)
+        assert pairs(spark.sql("SELECT * FROM fast(TABLE({events}))", events=events)) == [(1, "fast")]

@@ -18,11 +18,12 @@ def code(number: int) -> str:
 
 
 def test_the_examples_of_regions(command_spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
-    """In a frame, and in SQL."""
+    """In a frame, by a query, and in SQL."""
     names: dict[str, Any] = {}
-    exec(code(0), names)
-    exec(code(2), names)
-    assert capsys.readouterr().out == "[(1, 12.5, 'downtown')]\n[Row(trip=1, fare=12.5, name='downtown')]\n"
+    for number in (0, 1, 3):
+        exec(code(number), names)
+    out = "[(1, 12.5, 'downtown')]\n[(1, 'dear')]\n[Row(trip=1, fare=12.5, name='downtown')]\n"
+    assert capsys.readouterr().out == out
 
 
 def test_the_example_of_bindings(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
@@ -37,6 +38,6 @@ def test_the_example_of_bindings(spark: SparkSession, capsys: pytest.CaptureFixt
             "map('noise', event * 2.5D) AS readings"
         ),
     }
-    exec(code(1), names)
+    exec(code(2), names)
     assert "|quiet|     m|    2|NULL|      false|" in capsys.readouterr().out
     assert [tuple(row) for row in names["matches"].collect()] == [(3, "quiet")]
