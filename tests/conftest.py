@@ -69,7 +69,7 @@ _GROUPS = {
 _SHARED = {"spark": ("spark", "frames"), "postgresql": ("postgresql",)}
 # What takes longest, in this order, and then what mostly waits; everything else comes later.
 _LONG = (
-    "tests/e2e/test_hosts.py", "tests/e2e/", "frames", "tests/lab/torture/", "tests/node/http/test_page.py",
+    "tests/e2e/test_hosts.py", "frames", "tests/e2e/", "tests/lab/torture/", "tests/node/http/test_page.py",
     "tests/pipeline/state/test_partitioning.py", "tests/bind/discovery/test_backbone.py", "tests/bind/lcesm/",
     "tests/node/test_health.py", "tests/node/peers/", "tests/node/http/test_home_route.py",
 )  # fmt: skip
