@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -66,7 +67,9 @@ NUMBER: Final = ColumnKind("numbers", lambda kind: isinstance(kind, NumericType 
 TERMS: Final = ColumnKind("an array of texts, or texts with ';' between terms", _is_terms)
 TEXT: Final = ColumnKind("texts", lambda kind: isinstance(kind, StringType))
 _GEOMETRIES: Final = BinaryType | StringType | GeometryType | GeographyType | UserDefinedType
-GEOMETRY: Final = ColumnKind("WKB, WKT, GeoJSON or GEOMETRY", lambda kind: isinstance(kind, _GEOMETRIES))
+GEOMETRY: Final = ColumnKind(
+    "WKB, WKT, GEOMETRY or GeoJSON, which to_json makes of a struct", lambda kind: isinstance(kind, _GEOMETRIES)
+)
 ID: Final = ColumnKind(
     "numbers or texts", lambda kind: isinstance(kind, AtomicType) and not isinstance(kind, SpatialType)
 )
@@ -147,9 +150,20 @@ class SentColumns:
         if found is None:
             names = [field.name for field in self._columns if field.name != CORRUPT]
             close = difflib.get_close_matches(name, names, n=1)
-            hints = [hint, f"did you mean {close[0]!r}?" if close else "", f"columns: {', '.join(names) or 'none'}"]
+            known = [f"did you mean {close[0]!r}?" if close else "", f"columns: {', '.join(names) or 'none'}"]
+            hints = [hint, *(_value_of(self._columns, name) or known)]
             raise InputError(f"no column {name!r}", where=self.side, hint="; ".join(filter(None, hints)))
         return found
+
+
+def _value_of(fields: Sequence[StructField], name: str) -> list[str]:
+    """A hint for `position.lng` and `position[0]`: what the column has instead of such a field."""
+    outer = _find(fields, re.split(r"[.\[]", name, maxsplit=1)[0], "")
+    if outer is None or outer.field.name == name:
+        return []
+    kind = outer.field.dataType.simpleString()
+    is_struct = isinstance(outer.field.dataType, StructType)
+    return [f"{outer.field.name!r} is {kind}{'' if is_struct else ': make a column of the value with withColumn'}"]
 
 
 def check_names(names: Sequence[str], where: str) -> None:

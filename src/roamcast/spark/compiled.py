@@ -16,6 +16,7 @@ from roamcast.durable import storage_errors
 from roamcast.errors import ConflictError, InputError
 from roamcast.places import Places
 from roamcast.space import SPACES
+from roamcast.spark.arguments import check_column_list, check_column_names, check_frame
 from roamcast.spark.conditions import NO_NEEDS, Needs
 from roamcast.spark.conditions import needs_of as table_needs
 from roamcast.spark.index_files import IndexFiles, write_index
@@ -124,6 +125,14 @@ def compile(
     Raises InputError for columns that are missing or have a wrong type, and for bad rows unless `on_bad_rows` is
     "skip".
     """
+    check_frame(subscriptions, "subscriptions")
+    if subscriptions.isStreaming:
+        hint = "compile a batch; to follow a changing table, compile it again in foreachBatch"
+        raise InputError("subscriptions are a stream", where="subscriptions", hint=hint)
+    check_column_names(geometry=geometry, terms=terms, lacl=lacl, id=id)
+    check_column_list(box, "box", count=4)
+    check_column_list(circle, "circle", count=3)
+    check_column_list(columns, "columns")
     check_choice("space", space, tuple(SPACES))
     check_choice("on_bad_rows", on_bad_rows, ("fail", "skip"))
     names = choose_names(box, geometry, circle, terms, lacl, id)

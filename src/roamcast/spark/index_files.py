@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyspark import SparkFiles
 
 from roamcast.durable import storage_errors
+from roamcast.errors import ConflictError
 from roamcast.match.index.index import Index
 from roamcast.match.index.lsm import IndexStore, SegmentRef
 from roamcast.match.index.polygons import Polygons
@@ -87,6 +88,9 @@ class OpenIndex(NamedTuple):
 @lru_cache(maxsize=2)
 def _open(folder: str, files: IndexFiles) -> OpenIndex:
     path = Path(folder)
+    if not (path / files.rows).exists():
+        hint = "close them after the matches are written; a folder= must be on all hosts"
+        raise ConflictError("the files of the compiled subscriptions are gone", where=folder, hint=hint)
     rows = _read_table(path / files.rows)
     conditions = None if files.conditions is None else _read_table(path / files.conditions)
     is_inside = None if files.polygons is None else Polygons.open(path, files.polygons).test

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql.types import StringType, StructField, StructType
 
+from roamcast.spark.arguments import check_column_list, check_column_names, check_frame
 from roamcast.spark.bindings import Bindings
 from roamcast.spark.bound import BoundEventNames, match_bound
 from roamcast.spark.columns import check_names
@@ -71,11 +72,15 @@ def match(
     bad rows out; with "collect" the result has them too, with nulls for the subscription, and a column `problem`, which
     is null for matches.
     """
+    check_frame(events, "events")
+    check_column_names(x=x, y=y, geometry=geometry, terms=terms, source=source, time=time, id=id)
+    check_column_list(columns, "columns")
     check_choice("on_bad_rows", on_bad_rows, ("fail", "skip", "collect"))
     if isinstance(subscriptions, Bindings):
         bound = BoundEventNames(source, time, id, readings, attributes)
         return match_bound(events, subscriptions, bound, columns, on_bad_rows)
     if not isinstance(subscriptions, CompiledSubscriptions):
+        check_frame(subscriptions, "subscriptions")
         subscriptions = compile(subscriptions, columns=kept_columns(columns, subscriptions))
     names = EventColumnNames(x, y, terms, id, geometry, readings=readings, attributes=attributes)
     return match_frame(events, subscriptions, names, columns, on_bad_rows)

@@ -46,6 +46,7 @@ def choose(
         if name not in known and "." not in name:
             close = difflib.get_close_matches(name, known, n=1)
             hint = f"did you mean {close[0]!r}? " if close else ""
-            hint += f"columns: {', '.join(each for each in known if each != CORRUPT)}"
+            hint += f"columns: {', '.join(each for each in known if each != CORRUPT)}; "
+            hint += "others of subscriptions are kept by compile(columns=)"
             raise InputError(f"no column {name!r}", where="columns", hint=hint)
     return [known.get(name, Chosen(True, name)) for name in columns]

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as f
 
 from roamcast.errors import InputError
+from roamcast.spark.arguments import check_column_list, check_column_names, check_frame
 from roamcast.spark.compiled import CompiledSubscriptions
 from roamcast.spark.event_fields import FieldNames
 from roamcast.spark.events import EventColumnNames
@@ -49,6 +50,9 @@ def register(
     if not isinstance(subscriptions, CompiledSubscriptions):
         hint = "pass what `compile` returns; matches of bindings can be a view: createOrReplaceTempView"
         raise InputError("subscriptions are not compiled", where=name, hint=hint)
+    check_frame(events, "events")
+    check_column_names(x=x, y=y, geometry=geometry, terms=terms, id=id)
+    check_column_list(columns, "columns")
     check_choice("on_bad_rows", on_bad_rows, ("fail", "skip", "collect"))
     names = EventColumnNames(x, y, terms, id, geometry, readings=readings, attributes=attributes)
     plan = plan_match(events, subscriptions, names, columns, on_bad_rows)
