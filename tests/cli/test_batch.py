@@ -91,7 +91,7 @@ def test_columns_and_places_are_options(
     out, err = capsys.readouterr()
     assert json.loads(out) | {"seconds": 0} == {"events": 1, "subscriptions": 1, "matches": 1, "seconds": 0}
     assert "x must be a number, not 'far'" in err or "lon must be a number, not 'far'" in err
-    assert [path.read_text() for path in (tmp_path / "out").glob("*.csv")] == ["q,a,1\n"]
+    assert [path.read_text() for path in (tmp_path / "out").glob("*.csv")] == ["name,tag,id\nq,a,1\n"]
     assert [json.loads(path.read_text())["lon"] for path in (tmp_path / "bad" / "events").glob("*.json")] == ["far"]
     assert run_command([*arguments(events, boxes, tmp_path / "out"), "--box", "w,s"], monkeypatch) == 2
     assert capsys.readouterr().err == "roamcast: --box: 2 columns (name four: west, south, east, north)\n"
@@ -162,7 +162,8 @@ def test_subscriptions_are_queries(
         assert run_command([*paths, *options, *fields], monkeypatch) == 0
         written, err = capsys.readouterr()
         assert written.startswith(f"{count} events, 2 subscriptions, 2 matches, ")
-        assert sorted("".join(path.read_text() for path in out.glob("*.csv")).split()) == ["1,port", "2,bus"]
+        lines = "".join(path.read_text() for path in out.glob("*.csv")).split()
+        assert sorted(lines) == ["1,port", "2,bus", "event_id,subscription_id"]
         assert "query: Every needs events in the order in which they came" in err
     assert "readings must be an object of numbers, not {'speed': 'far'}" in err
     assert "source must be a JSON object, not '5'" in err

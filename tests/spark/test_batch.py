@@ -302,7 +302,7 @@ def test_results_are_written_to_any_place(spark: SparkSession, tmp_path: Path) -
     """In any format of Spark's; a URI or a table is overwritten only on purpose."""
     sources = [Source(str(path)) for path in files(tmp_path)]
     run_to(spark, sources, Target(str(tmp_path / "csv"), "csv"))
-    assert [path.read_text() for path in (tmp_path / "csv").glob("*.csv")] == ["e,q\n"]
+    assert [path.read_text() for path in (tmp_path / "csv").glob("*.csv")] == ["event_id,subscription_id\ne,q\n"]
     mounts = {"fs.viewfs.mounttable.test.link./mounted": (tmp_path / "mounted").as_uri()}
     for name, value in mounts.items():
         spark._jsc.hadoopConfiguration().set(name, value)  # type: ignore[attr-defined]

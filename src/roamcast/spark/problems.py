@@ -61,7 +61,7 @@ def describe_row(names: Sequence[str], columns: Iterable[pa.Array | pa.ChunkedAr
 
 def describe_values(values: Mapping[str, Any]) -> str:
     """Named values for a message, shortened."""
-    text = ", ".join(f"{name}={value!r}" for name, value in values.items())
+    text = ", ".join(f"{name}={quote_value(value)}" for name, value in values.items())
     return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
 
 

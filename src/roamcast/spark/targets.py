@@ -15,7 +15,7 @@ from roamcast.spark.geoparquet import GEOPARQUET, write_geoparquet
 from roamcast.spark.sources import TABLE, Source, is_local, local_path
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, DataFrameWriter
 
 __all__ = ["Target"]
 
@@ -62,16 +62,20 @@ class Target(NamedTuple):
                 if self.format == GEOPARQUET:
                     write_geoparquet(rows, f"file://{folder}")
                 else:
-                    rows.write.format(self.format).save(f"file://{folder}")
+                    self._writer(rows).save(f"file://{folder}")
             return
         if self.format == GEOPARQUET:
             write_geoparquet(rows, self.location, mode="overwrite" if self.overwrite else "error")
             return
-        writer = rows.write.format(self.format).mode("overwrite" if self.overwrite else "error")
+        writer = self._writer(rows).mode("overwrite" if self.overwrite else "error")
         if self.location.startswith(TABLE):
             writer.saveAsTable(self.location.removeprefix(TABLE))
         else:
             writer.save(self.location)
+
+    def _writer(self, rows: DataFrame) -> DataFrameWriter:
+        writer = rows.write.format(self.format)
+        return writer.option("header", True) if self.format == "csv" else writer
 
     def folder(self, name: str) -> Target:
         """A folder in this one."""
