@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from typing import Any, NamedTuple
 
 import nbformat
@@ -70,6 +71,12 @@ def test_it_prints_what_it_shows(run: nbformat.NotebookNode) -> None:
     assert [texts(cell) for cell in cells] == [texts(cell) for cell in STORED.cells]
     outputs = [output for cell in run.cells if cell.cell_type == "code" for output in cell.outputs]
     assert sum(PICTURE in output.get("data", {}) for output in outputs) == 3
+
+
+def test_links_lead_to_files() -> None:
+    links = [link for cell in STORED.cells for link in re.findall(r"\]\(([^)]+)\)", cell.source)]
+    assert links
+    assert [link for link in links if not (FOLDER / link).exists()] == []
 
 
 def test_matches_are_those_of_the_borders(reference: Reference, results: dict[str, Any]) -> None:
