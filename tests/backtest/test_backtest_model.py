@@ -119,9 +119,15 @@ def run(world: LiveWorld, rounds: Sequence[Sequence[Step]]) -> None:
         world.now()
 
 
-@given(st.sampled_from(TEXTS), points, flags, few, many, few)
+@given(st.sampled_from(TEXTS), points, flags, flags, few, many, few)
 def test_a_backtest_equals_the_live_stream(
-    text: str, at: tuple[int, int], flag: bool, before: list[Round], during: list[Round], after: list[Round]
+    text: str,
+    at: tuple[int, int],
+    flag: bool,
+    compact: bool,
+    before: list[Round],
+    during: list[Round],
+    after: list[Round],
 ) -> None:
     """Over the same events, with moves and re-binding."""
     with tempfile.TemporaryDirectory() as folder, live_world(Path(folder)) as world:
@@ -139,6 +145,8 @@ def test_a_backtest_equals_the_live_stream(
         node.control.unsubscribe("q", "ann").result(10)
         run(world, after)
         world.batch()
+        if compact:
+            world.compact()
         result = world.backtest(text, begin, end, Subscriber("ann"), accepted)
         event(f"{min(len(world.letters), 3)} letters")
         assert "anyof" in text or letters_of(result) == world.letters

@@ -128,6 +128,19 @@ def test_a_made_up_subscriber_gets_what_a_registered_one_gets(world: LiveWorld) 
     assert found == [("a", 1), ("b", 2)]
 
 
+def test_a_subscriber_that_comes_later_subscribes_then(world: LiveWorld) -> None:
+    """When it is registered."""
+    begin = world.now()
+    world.publish("a", terms=["fire"])
+    publish(world, "a")
+    world.node.register("eve", "subscriber", (0, 0))
+    publish(world, "a", "b")
+    world.batch()
+    result = world.backtest(f"{NEAREST} On @level > 4", begin, world.now(), Subscriber("eve"))
+    assert [letter["event"]["seq"] for letter in letters_of(result)] == [2, 3]
+    assert letters_of(result)[0]["why"].startswith("the last event of a when it was bound at")
+
+
 def test_nodes_of_a_folder_keep_the_order_of_batches(tmp_path: Path) -> None:
     """As in the stream that ran. Since another one may have cut batches elsewhere, it is approximate."""
     with live_world(tmp_path, ["north", "south"]) as world:

@@ -14,6 +14,7 @@ from batches import Placed, PureStream
 from binding import places
 from control_writers import SECONDS, Mailboxes
 
+from roamcast.archive.compaction import Compaction, CompactionLimits
 from roamcast.archive.reader import Archive, open_archive
 from roamcast.archive.writer import ArchiveWriter
 from roamcast.backtest.evaluate import Backtest, backtest
@@ -170,6 +171,12 @@ class LiveWorld:
             elif record.kind == EVENT:
                 self._seen.add(key)
         return copies
+
+    def compact(self) -> None:
+        """Divide the archive into small files by day and cell."""
+        limits = CompactionLimits(recent=1, rows=40, cell=4, grace=0.0)
+        now = next(self.wall) * 1_000
+        Compaction(open_storage(str(self.folder)), limits, now=lambda: now).run("pure", self._batch - 1)
 
     def archive(self) -> Archive:
         return open_archive(self.folder)

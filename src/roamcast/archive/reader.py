@@ -112,6 +112,11 @@ class Archive:
             self._coverage = add_coverage(self._coverage, metadata[name].coverage)
         self.counts = ReadCounts()
 
+    @property
+    def storage(self) -> str:
+        """The URL of its storage, or the path of its folder."""
+        return self._storage.url
+
     def coverage(self) -> Mapping[str, Sequence[Coverage]]:
         """By node, the ranges of offsets that are archived completely."""
         return self._coverage

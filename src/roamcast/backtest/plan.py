@@ -133,12 +133,15 @@ def _unknown_subscriber(tracks: Tracks, request: Request) -> NotFoundError:
     )
 
 
+def _depends_on_subscriber(query: CheckedQuery) -> bool:
+    return query.plan == "bind" or query.has_moving_region or query.query.life_control is not None
+
+
 def _check_subscriber(query: CheckedQuery, request: Request, space: Space) -> None:
-    """Raises InputError if the subscription depends on its subscriber, and nothing is known of him."""
+    """Raises InputError if the subscription depends on its subscriber, and nothing is known of it."""
     for position in request.subscriber.track:
         space.check_point(position.x, position.y)
-    depends = query.plan == "bind" or query.has_moving_region or query.query.life_control is not None
-    if depends and not request.subscriber.track:
+    if _depends_on_subscriber(query) and not request.subscriber.track:
         raise InputError(
             "what it receives depends on its subscriber", where="subscriber", hint="give a subscriber or a position"
         )
@@ -147,15 +150,18 @@ def _check_subscriber(query: CheckedQuery, request: Request, space: Space) -> No
 def _relevant(tracks: Tracks, query: CheckedQuery, subscriber: str) -> tuple[pa.Table, pa.Table]:
     """The snapshot and the changes, of the subscriber and of sources that may satisfy the condition at some time."""
     names = {subscriber}
+    changes = tracks.changes
+    if not _depends_on_subscriber(query):
+        changes = changes.filter(pc.not_equal(changes["kind"], TRACK))
     if query.plan == "bind":
         accepts = request_of(query.query).accepts
-        for table in (tracks.snapshot, tracks.changes):
+        for table in (tracks.snapshot, changes):
             for row in (*_rows_of(table, REGISTERED), *_rows_of(table, CHANGED)):
                 body = EntityBody.from_json(row["body"])
                 if body.kind == "source" and accepts(body.attributes):
                     names.add(row["entity"])
     ours, frames = pa.array(sorted(names), pa.string()), pa.array([SNAPSHOT, SNAPSHOT_END])
-    tables = (tracks.snapshot, tracks.changes)
+    tables = (tracks.snapshot, changes)
     snapshot, changes = (
         table.filter(pc.or_(pc.is_in(table["entity"], ours), pc.is_in(table["kind"], frames))) for table in tables
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
@@ -212,6 +213,34 @@ def archive(
     from roamcast.lab.bench.archive import bench_archive
 
     _report(bench_archive(events, print_line), out, as_json=as_json)
+
+
+@bench.command()
+def backtest(
+    events: Annotated[int, typer.Option(min=10_000, help="Number of events in the day.")] = 10_000_000,
+    folder: Annotated[
+        Path | None,
+        typer.Option(help="Keep the archive in this folder, or use the one that is there.", show_default="temporary"),
+    ] = None,
+    spark: Annotated[bool, typer.Option("--spark/--no-spark", help="Also scan by Spark SQL.")] = True,
+    out: OutFile = None,
+    as_json: Json = False,
+) -> None:
+    """Backtests of a day of events, the whole command, beside scans of all of them.
+
+    Example: roamcast bench backtest --events 1000000 --no-spark
+    """
+    require("node", "pipeline", "lab")
+    from roamcast.cli.batch import spark_calls
+    from roamcast.lab.bench.backtest import bench_backtest, scan_by_spark
+
+    with tempfile.TemporaryDirectory(prefix="roamcast-bench-") as temporary:
+        place = folder or Path(temporary)
+        figures = bench_backtest(place, events, print_line)
+        if spark:
+            with spark_calls("roamcast bench backtest", "local[2]") as call:
+                figures |= call(lambda session: scan_by_spark(session, place))
+    _report(figures, out, as_json=as_json)
 
 
 @bench.command()

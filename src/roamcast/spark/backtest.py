@@ -92,8 +92,7 @@ def backtest(
         if each.plan.initial
     }
     files = tuple(file for file in opened.files() if file.kind != TRACKS)
-    place = str(archive) if "://" in str(archive) else str(Path(archive).absolute())
-    work = _Work(place, tuple(opened.erasures), files, tuple(prepared), earlier)
+    work = _Work(opened.storage, tuple(opened.erasures), files, tuple(prepared), earlier)
     most = _TASKS_PER_CORE * spark.sparkContext.defaultParallelism
     tasks = spark.range(0, len(files) + 1, 1, min(len(files) + 1, most))
     found = tasks.mapInArrow(_find(work), spark_schema(_TASK_SCHEMA))
