@@ -71,6 +71,20 @@ def test_a_first_binding_brings_the_last_known_reading(world: LiveWorld) -> None
     assert compare(world, NEAREST, lambda _: publish(world, "a", ago=30)) == [("a", 2)]
 
 
+def test_the_last_known_reading_may_be_of_an_earlier_day(world: LiveWorld) -> None:
+    """If the source has sent nothing but late events since."""
+    publish(world, "a")
+    world.seqs["a"] = 2
+    publish(world, "a")
+    for _ in range(7_000):  # until after midnight
+        next(world.wall)
+    world.seqs["a"] = 1
+    publish(world, "a", ago=7_000)
+    world.batch()
+    world.compact()
+    assert compare(world, NEAREST, lambda _: None) == [("a", 3)]
+
+
 def test_life_control_follows_attributes(world: LiveWorld) -> None:
     def steps(node: LiveNode) -> None:
         publish(world, "a")

@@ -92,7 +92,7 @@ class LiveWorld:
         self.folder = folder
         self._archive = ArchiveWriter(open_storage(str(folder)), "pure", -1)
         self._seen: set[tuple[str, int]] = set()
-        self._seqs: dict[str, int] = {}
+        self.seqs: dict[str, int] = {}  # the last one of each source
         self._batch = 0
 
     @property
@@ -123,8 +123,8 @@ class LiveWorld:
         """An event of `source` (`id@home`), which happened `ago` seconds before; `again`: another copy of its last."""
         id, _, home = source.partition("@")
         home = home or next(iter(self.nodes))
-        seq = self._seqs.get(source, 0) + (not again)
-        self._seqs[source] = max(seq, 1)
+        seq = self.seqs.get(source, 0) + (not again)
+        self.seqs[source] = max(seq, 1)
         node = self.nodes[via or home]
         name = id if node.name == home else f"{id}@{home}"
         readings = {} if level is None else {"level": level}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -14,15 +14,16 @@ from roamcast.archive.reader import Archive, Tracks
 from roamcast.backtest.covered import archive_end, check_covered
 from roamcast.backtest.exactness import Facts, reasons
 from roamcast.backtest.order import ORIGIN, Order
-from roamcast.backtest.plan import Plan, Scan, make_plan
+from roamcast.backtest.plan import Plan, Scan, SourceKey, make_plan
 from roamcast.backtest.request import Request
 from roamcast.backtest.stream import Stream, open_stream
 from roamcast.journal.records import EVENT, FORWARDED, RECORD_SCHEMA
+from roamcast.model import split_name
 from roamcast.pipeline.schemas import MATCHED_SCHEMA
 
 __all__ = [
-    "COLUMNS", "FOUND_SCHEMA", "Backtest", "Prepared", "backtest", "find", "find_earlier", "make_letters", "prepare",
-    "scan",
+    "COLUMNS", "FOUND_SCHEMA", "Backtest", "Prepared", "backtest", "find", "find_earlier", "last_events",
+    "make_letters", "prepare", "scan",
 ]  # fmt: skip
 
 FOUND_SCHEMA: Final = pa.schema([*MATCHED_SCHEMA, *ORIGIN])
@@ -31,6 +32,7 @@ FOUND_SCHEMA: Final = pa.schema([*MATCHED_SCHEMA, *ORIGIN])
 COLUMNS: Final = (*RECORD_SCHEMA.names, "batch", "written")
 """The columns of the archive that a backtest reads."""
 
+_DAY: Final = 24 * 3600 * 1_000_000
 _ROWS: Final = 10_000  # matched at a time
 _KINDS: Final = pa.array([EVENT, FORWARDED])
 
@@ -98,8 +100,26 @@ def scan(archive: Archive, scans: Iterable[Scan]) -> Iterator[pa.RecordBatch]:
 def find_earlier(archive: Archive, stream: Stream, prepared: Prepared) -> Iterator[pa.RecordBatch]:
     """As `find`, for the last events before the subscription that a first binding may bring."""
     if prepared.plan.initial:
-        newest = archive.newest_events(prepared.plan.initial, prepared.request.begin)
-        yield from find(stream, prepared.order, newest.to_batches(), earlier=True)
+        last = last_events(archive, prepared.plan.initial, prepared.request.begin)
+        yield from find(stream, prepared.order, last.to_batches(), earlier=True)
+
+
+def last_events(archive: Archive, sources: Collection[SourceKey], before: int) -> pa.Table:
+    """The event of each source that has the highest number of those written before a time; perhaps others as well.
+
+    The archive looks at the last day of a source. Had its events of that day happened before it, an earlier day may
+    have a higher number.
+    """
+    rows = archive.newest_events(sources, before)
+    tables = [rows]
+    days = (rows["written"].cast(pa.int64()).to_numpy() // _DAY * _DAY).tolist()
+    columns = (rows[name].to_pylist() for name in ("node", "entity"))
+    times = rows["time"].cast(pa.int64()).to_pylist()
+    for node, entity, time, day in zip(*columns, times, days, strict=True):
+        if time < day:
+            id, home = split_name(entity)
+            tables.append(last_events(archive, [(home or node, id)], day))
+    return pa.concat_tables(tables)
 
 
 def find(

@@ -14,7 +14,7 @@ import pyarrow as pa
 from roamcast.archive.files import TRACKS, ArchiveFile
 from roamcast.archive.reader import ReadPlan, Tracks, open_archive, read_file
 from roamcast.archive.versions import Erasure
-from roamcast.backtest.evaluate import COLUMNS, FOUND_SCHEMA, Prepared, find, make_letters, prepare
+from roamcast.backtest.evaluate import COLUMNS, FOUND_SCHEMA, Prepared, find, last_events, make_letters, prepare
 from roamcast.backtest.plan import find_node
 from roamcast.backtest.request import Request, Subscriber
 from roamcast.backtest.stream import Stream, open_stream
@@ -87,7 +87,7 @@ def backtest(
             tracks[of_node] = opened.tracks(of_node, request.begin, request.end)
         prepared.append(prepare(opened, request, tracks[of_node]))
     earlier = {
-        number: opened.newest_events(each.plan.initial, each.request.begin)
+        number: last_events(opened, each.plan.initial, each.request.begin)
         for number, each in enumerate(prepared)
         if each.plan.initial
     }
