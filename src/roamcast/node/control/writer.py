@@ -118,8 +118,7 @@ class ControlWriter:
         self._prune_at = self._clock.monotonic()
         self._registry_works = True  # as far as known
         self._registry_error: StorageError | None = None  # the last one
-        self._pause = 0.0  # seconds before the next rebuild; doubles with each failure of the registry
-        self._rebuild_at = 0.0
+        self._rebuild_at = self._pause = 0.0  # seconds before the next rebuild; doubles when the registry fails
         self.failures = FailureTracker()
         """Whether stored changes cannot be completed: journalled, or applied to the mailboxes."""
         self._store(changed_places(registry, queries, clock.now()))
