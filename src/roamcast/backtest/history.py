@@ -12,6 +12,8 @@ from roamcast.backtest.evaluate import FOUND_SCHEMA, find, make_letters, prepare
 from roamcast.backtest.request import Request, Subscriber
 from roamcast.backtest.stream import open_stream
 from roamcast.deliver.outbox import LETTERS_SCHEMA
+from roamcast.lacl import parse
+from roamcast.lacl.syntax import RangLoc
 from roamcast.pipeline.query.histories import History
 
 __all__ = ["evaluate_history"]
@@ -31,14 +33,18 @@ def evaluate_history(archive: Archive, history: History) -> pa.Table:
     asked = _asked(archive.histories(history.node, begin), history)
     if asked is None or begin >= end:
         return LETTERS_SCHEMA.empty_table()
-    subscriber = Subscriber(history.subscriber, node=history.node)
+    query = parse(history.lacl)
+    depends = query.life_control is not None or isinstance(query.location, RangLoc)
+    subscriber = Subscriber(history.subscriber if depends else None, node=history.node)  # it may have been unknown then
     prepared = prepare(archive, Request(history.lacl, begin, end, subscriber, history.id), tracks)
     with open_stream(prepared.plan.node, prepared.order.records) as stream:
         batches = find(stream, prepared.order, scan(archive, prepared.plan.scans))
         found = pa.Table.from_batches(batches, FOUND_SCHEMA)
         is_own = pc.equal(found["journal"], history.node)
         is_before = pc.if_else(is_own, pc.less(found["journal_offset"], history.offset), pc.less(found["batch"], asked))
-        return make_letters(stream, prepared, found.filter(is_before))[0]
+        letters = make_letters(stream, prepared, found.filter(is_before))[0]
+        receivers = pa.repeat(pa.scalar(history.subscriber, pa.string()), letters.num_rows)
+        return letters.set_column(0, LETTERS_SCHEMA.field(0), receivers)
 
 
 def _covered_since(coverage: Mapping[str, Sequence[Coverage]]) -> int:

@@ -32,10 +32,20 @@ def history(id: str, at: int, period: int = 3_600_000_000) -> Record:
 def test_a_subscription_begins_with_the_past(spark: SparkSession, tmp_path: Path, driver_events: int) -> None:
     """Each event before and after it once: those of earlier batches, of its own, and of later ones; and no others."""
     limits = PipelineLimits(records=4, driver_events=driver_events, archive_days=1.0, evaluate_history=evaluate_history)
-    journal(tmp_path, snapshot(5, "cam"), [registered("ann", 6, kind="subscriber")])
+    journal(tmp_path, snapshot(5, "cam"))
+    run(spark, tmp_path, limits=limits)
     journal(tmp_path, [event("cam", 1), event("cam", 2, 50.0), event("cam", 3, terms=()), event("cam", 1)])
     run(spark, tmp_path, limits=limits)
-    journal(tmp_path, [event("cam", 4), history("s", wall_time()), subscription("s", "ann"), event("cam", 5)])
+    journal(
+        tmp_path,
+        [
+            registered("ann", 6, kind="subscriber"),
+            event("cam", 4),
+            history("s", wall_time()),
+            subscription("s", "ann"),
+            event("cam", 5),
+        ],
+    )
     journal(tmp_path, [event("cam", 6)])
     run(spark, tmp_path, limits=limits)
     found = letters(tmp_path)
