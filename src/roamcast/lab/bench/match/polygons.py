@@ -89,7 +89,7 @@ def measure_polygons(
         for name, (collect, run) in plans.items():
             keys = pair_keys(collect(), polygons)
             expected = keys if expected is None else expected
-            seconds, _ = best(run)
+            seconds, _ = best(run, 2)
             row = {"plan": name, "events_per_s": round(events / seconds), "matches": len(keys)}
             results.append(row | {"wrong": count_differences(keys, expected)})
             say(f"polygons, {name}: {events / seconds:,.0f} events/s")
