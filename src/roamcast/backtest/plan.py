@@ -33,7 +33,7 @@ __all__ = ["Plan", "Scan", "SourceKey", "find_node", "make_plan"]
 SourceKey = tuple[str, str]
 """The home of a source, and its id there."""
 
-_MOST_SLICES: Final = 24  # of the time of a moving region, each with a box of its own
+_SLICES: Final = 24  # of the time of a moving region, each with a box of its own
 _LIMITS: Final = NodeLimits(subscription_terms=1 << 20, term_length=1 << 20)  # what a node accepts, its settings say
 
 
@@ -97,7 +97,7 @@ def make_plan(archive: Archive, request: Request, tracks: Tracks | None = None) 
         node,
         checked,
         replay.records,
-        list(_scans(request, node, accepted, replay.records, space)),
+        list(_scans(request, node, accepted, replay.records, space, len(archive.coverage()) > 1)),
         _bound(node, replay.records, initial=True),
         any("@" in name for name, state in entities.items() if state.kind == "source"),
         any(SnapshotBody.from_json(body).places != tracks.body.places for body in bodies),
@@ -174,7 +174,7 @@ def _rows_of(records: pa.Table, kind: str) -> list[Row]:
 
 
 def _scans(
-    request: Request, node: str, query: AcceptedQuery, caused: Sequence[CausedRecord], space: Space
+    request: Request, node: str, query: AcceptedQuery, caused: Sequence[CausedRecord], space: Space, has_others: bool
 ) -> Iterator[Scan]:
     if query.body is None:
         if sources := _bound(node, caused):
@@ -184,15 +184,19 @@ def _scans(
         return  # life-control has never let it run
     body = SubscriptionBody.from_json(query.body)
     if body.moving_radius is not None:
-        yield from _moving_scans(request, body.moving_radius, caused, space)
+        # An event of another node meets the position at the end of its batch, which may be a later one.
+        slices = 1 if has_others else _SLICES
+        yield from _moving_scans(request, body.moving_radius, caused, space, slices)
     else:
         yield Scan(request.begin, request.end, body.box)
 
 
-def _moving_scans(request: Request, radius: float, caused: Sequence[CausedRecord], space: Space) -> Iterator[Scan]:
+def _moving_scans(
+    request: Request, radius: float, caused: Sequence[CausedRecord], space: Space, count: int
+) -> Iterator[Scan]:
     """The time of a moving region in slices, each with a box around all positions that may count in it."""
     moves = [one for one in caused if one.record.kind == POSITION]
-    size = max(1, -(-len(moves) // _MOST_SLICES))
+    size = max(1, -(-len(moves) // count))
     slices: list[list[CausedRecord]] = []
     for move in moves:
         # Events written at the same time may come before or after a move, so such moves are in one slice.
@@ -200,7 +204,7 @@ def _moving_scans(request: Request, radius: float, caused: Sequence[CausedRecord
             slices[-1].append(move)
         else:
             slices.append([move])
-    begins = [max(request.begin, moves[0].written) for moves in slices]
+    begins = [request.begin if count == 1 else max(request.begin, moves[0].written) for moves in slices]
     before: list[CausedRecord] = []
     for moves, begin, end in zip(slices, begins, [*begins[1:], request.end], strict=True):
         yield Scan(begin, end, _box_around([*before, *moves], radius, space))

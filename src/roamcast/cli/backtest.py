@@ -13,8 +13,7 @@ import typer
 from roamcast.cli.moments import parse_moment
 from roamcast.cli.options import Data, require
 from roamcast.cli.output import Progress, counted
-from roamcast.cli.talk import letter_fields, read_text
-from roamcast.client.values import letter_from_json
+from roamcast.cli.talk import read_text
 from roamcast.errors import InputError
 from roamcast.model import iso
 
@@ -97,10 +96,12 @@ def backtest(
 
 
 def _lines(result: Backtest) -> Iterator[str]:
+    """The letters as `roamcast pull` prints them."""
     for letter in result.letters.to_pylist():
-        fields = {"offset": letter["number"], "sender": "backtest", "number": letter["number"]}
-        letter = letter_from_json({**fields, **json.loads(letter["body"])})
-        yield json.dumps(letter_fields(letter), ensure_ascii=False)
+        number, body = letter["number"], json.loads(letter["body"])
+        fields = {"offset": number, "sender": "backtest", "number": number}
+        fields |= {name: body[name] for name in ("subscription", "event", "why")}
+        yield json.dumps(fields, ensure_ascii=False)
 
 
 def _summary(request: Request, result: Backtest, counts: ReadCounts, seconds: float) -> dict[str, Any]:

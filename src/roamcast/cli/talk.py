@@ -22,7 +22,7 @@ from roamcast.lacl.vocabulary import TIME_UNITS
 if TYPE_CHECKING:
     from roamcast.client import Client, Letter
 
-__all__ = ["letter_fields", "pull", "read_text", "send", "subscribe", "unsubscribe"]
+__all__ = ["pull", "read_text", "send", "subscribe", "unsubscribe"]
 
 BoxOption = tuple[float, float, float, float]
 
@@ -157,7 +157,7 @@ def pull(
         for page in pages:
             letters = page[:remaining]
             for letter in letters:
-                typer.echo(json.dumps(letter_fields(letter), ensure_ascii=False))
+                typer.echo(json.dumps(_letter_fields(letter), ensure_ascii=False))
             sys.stdout.flush()  # a letter that could not be printed is not acknowledged
             if not no_ack:
                 client.acknowledge(letters[-1])
@@ -228,7 +228,7 @@ def read_text(file: str) -> str:
         ) from error
 
 
-def letter_fields(letter: Letter) -> dict[str, object]:
+def _letter_fields(letter: Letter) -> dict[str, object]:
     """The fields that the API returns: those of an event, or those of a message."""
     others = ("title", "message") if letter.title is None else ("subscription", "event", "why")
     return {name: value for name, value in asdict(letter).items() if name not in others}
