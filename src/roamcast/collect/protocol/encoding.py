@@ -12,16 +12,22 @@ from typing import Final, TypeVar
 from roamcast.collect.protocol.events import EventId, FieldEvent
 from roamcast.errors import InputError
 
-__all__ = ["MAX_CONTENT", "MAX_IDS", "Reader", "Writer"]
+__all__ = ["MAX_CONTENT", "MAX_IDS", "Reader", "Writer", "check_content"]
 
 T = TypeVar("T")
 
 MAX_IDS: Final = 64
 """Events that one message names at most; more are cut off."""
-MAX_CONTENT: Final = 4096
-"""Bytes of the content of an event."""
+MAX_CONTENT: Final = 3_500
+"""Bytes of the content of an event: a message has room for them and a route of 255 nodes."""
 _MAX_AHEAD: Final = (1 << 31) - 1
 _NONE: Final = (1 << 32) - 1
+
+
+def check_content(content: bytes) -> None:
+    """Raises InputError if the content of an event is too long."""
+    if len(content) > MAX_CONTENT:
+        raise InputError(f"an event has {len(content):,} bytes", hint=f"the maximum is {MAX_CONTENT:,}")
 
 
 class Writer:
@@ -55,8 +61,7 @@ class Writer:
 
     def event(self, event: FieldEvent) -> None:
         """Append an event. Raises InputError if its content is too long."""
-        if len(event.content) > MAX_CONTENT:
-            raise InputError(f"an event has {len(event.content):,} bytes", hint=f"the maximum is {MAX_CONTENT:,}")
+        check_content(event.content)
         self.event_id(event.id)
         self.pack("IH", event.origin, min(event.origin_size, 65535))
         self.time(event.born)

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from roamcast.collect.protocol.codec import Said
 from roamcast.collect.protocol.communities import Community
+from roamcast.collect.protocol.encoding import check_content
 from roamcast.collect.protocol.energy import EnergyAccount, Radio
 from roamcast.collect.protocol.events import Copy, EventId, FieldEvent, NodeId
 from roamcast.collect.protocol.frames import Role
@@ -128,7 +129,11 @@ class FieldNode(Station):
         )
 
     def sense(self, content: bytes, now: int) -> FieldEvent:
-        """The sensor has something to publish. Returns the event; if the queue is full it was dropped."""
+        """The sensor has something to publish. Returns the event; if the queue is full it was dropped.
+
+        Raises InputError if the content is too long.
+        """
+        check_content(content)
         self._advance(now)
         self._number += 1
         community = self._settings.community
@@ -184,7 +189,8 @@ class FieldNode(Station):
     def _give_up(self, peer: NodeId, now: int) -> None:
         """A contact has ended: whether its transfer arrived is unknown, so the copy stays."""
         out = self._link.suspended(peer)
-        if out is not None and out.copy is not None:
+        if out is not None:
+            self._under_way.discard(id(out))
             self.core.refused(out, now)
 
     def _listen(self, peer: NodeId, role: Role, said: Said, now: int) -> None:

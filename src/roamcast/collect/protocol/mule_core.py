@@ -84,7 +84,7 @@ class MuleCore:
         """Forget what has expired."""
         for event in [event for event, expires in self.known.items() if expires <= now]:
             del self.known[event]
-            self.stored.pop(event, None)
+            self.counts["expired_in_store"] += self.stored.pop(event, None) is not None
 
     def take_path(self, stops: tuple[Stop, ...]) -> None:
         """The mule takes another path."""

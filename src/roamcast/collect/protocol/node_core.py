@@ -107,6 +107,11 @@ class NodeCore:
 
     def advance(self, now: int) -> None:
         """Drop what has expired, and give up waiting."""
+        for out in [out for out in self.passing if out.transfer.event.expires <= now]:
+            self.passing.remove(out)
+            self._count_drop(
+                out.transfer.event, "stranded" if isinstance(out.transfer, Relay) else "expired_in_transit"
+            )
         if now >= self._next_expiry:
             self._drop(lambda copy: copy.event.expires <= now, "expired")
             self._next_expiry = min((copy.event.expires for copy in self.queue.copies), default=inf)
@@ -129,8 +134,7 @@ class NodeCore:
         """When `advance` has something to do, if nothing else happens."""
         times = [copy.event.expires for copy in self.queue.copies]
         times += [since + self._policy.patience for since in self._queries.values()]
-        if self.heads.decide_at is not None:
-            times.append(self.heads.decide_at)
+        times += [] if self.heads.decide_at is None else [self.heads.decide_at]
         return min(times, default=None)
 
     def sense(self, event: FieldEvent, now: int) -> None:
