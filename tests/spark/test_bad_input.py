@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from roamcast.errors import InputError, RoamcastError
-from roamcast.spark.batch import MatchRequest, check_request, match_files
-from roamcast.spark.events import EventColumnNames
-from roamcast.spark.sources import Source
-from roamcast.spark.targets import Target
+from roamcast.spark.files.batch import MatchRequest, check_request, match_files
+from roamcast.spark.files.sources import Source
+from roamcast.spark.files.targets import Target
+from roamcast.spark.rows.events import EventColumnNames
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,12 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from roamcast.errors import ConflictError, InputError, StorageError, UnavailableError
-from roamcast.spark.batch import MatchCounts, MatchRequest, match_files
-from roamcast.spark.events import EventColumnNames
-from roamcast.spark.sources import Source
-from roamcast.spark.spark_errors import spark_errors
-from roamcast.spark.subscriptions import SubscriptionColumnNames
-from roamcast.spark.targets import Target
+from roamcast.spark.files.batch import MatchCounts, MatchRequest, match_files
+from roamcast.spark.files.sources import Source
+from roamcast.spark.files.spark_errors import spark_errors
+from roamcast.spark.files.targets import Target
+from roamcast.spark.rows.events import EventColumnNames
+from roamcast.spark.rows.subscriptions import SubscriptionColumnNames
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

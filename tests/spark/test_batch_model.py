@@ -25,9 +25,9 @@ from shapes import blobs, is_inside, nested, points_near, unions
 
 from roamcast.lab.models.matcher import ReferenceMatcher
 from roamcast.match.port import Events, Subscriptions
-from roamcast.spark.batch import MatchCounts, MatchRequest, match_files
-from roamcast.spark.sources import Source
-from roamcast.spark.targets import Target
+from roamcast.spark.files.batch import MatchCounts, MatchRequest, match_files
+from roamcast.spark.files.sources import Source
+from roamcast.spark.files.targets import Target
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

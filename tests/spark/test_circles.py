@@ -10,8 +10,8 @@ import pytest
 
 from roamcast.match.port import Events
 from roamcast.space import SPACES, Floats
-from roamcast.spark.index_files import write_index
-from roamcast.spark.subscriptions import SubscriptionReader
+from roamcast.spark.rows.subscriptions import SubscriptionReader
+from roamcast.spark.tasks.index_files import write_index
 
 _LONGITUDES = [-180, -179.999999, -90, 0, 1e-9, 179.999999, 180]
 _LATITUDES = [-90, -89.9999, -66, -1e-9, 0, 45, 89.9999, 90]

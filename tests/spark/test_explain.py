@@ -14,11 +14,11 @@ import pytest
 from roamcast.match.index.index import Index
 from roamcast.match.index.lsm import build_index
 from roamcast.match.port import Events, Subscriptions
-from roamcast.spark.batch import MatchRequest, match_files, match_local_files
-from roamcast.spark.explain import Explanation
-from roamcast.spark.local import LocalSession
-from roamcast.spark.sources import Source
-from roamcast.spark.targets import Target
+from roamcast.spark.files.batch import MatchRequest, match_files, match_local_files
+from roamcast.spark.files.sources import Source
+from roamcast.spark.files.targets import Target
+from roamcast.spark.tasks.explain import Explanation
+from roamcast.spark.tasks.local import LocalSession
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from roamcast.errors import InputError
-from roamcast.spark.geojson import lines_of_features
+from roamcast.spark.files.geojson import lines_of_features
 
 SIDES = ("min_x", "min_y", "max_x", "max_y")
 

@@ -1,4 +1,4 @@
-"""Tests of roamcast.spark.geometry: columns of geometry, and what is wrong with their rows."""
+"""Tests of roamcast.spark.rows.geometry: columns of geometry, and what is wrong with their rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shapes import Shapes, blobs, nested, points_near, unions
 
 from roamcast.match.index.polygons import Polygons
 from roamcast.space import GEOGRAPHIC, PLANAR, Space, contains
-from roamcast.spark.geometry import Regions, read_points, read_regions
+from roamcast.spark.rows.geometry import Regions, read_points, read_regions
 
 TRIANGLE = "POLYGON((0 0,9 0,0 9,0 0))"
 SQUARE = "POLYGON((0 0,9 0,9 9,0 9,0 0))"

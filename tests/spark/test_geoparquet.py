@@ -17,13 +17,13 @@ from pyspark.sql.types import BinaryType, StructField, StructType, UserDefinedTy
 
 from roamcast.errors import ConflictError, InputError
 from roamcast.spark import compile, match, read_geoparquet, write_geoparquet
-from roamcast.spark.batch import MatchRequest, match_files, match_local_files
-from roamcast.spark.events import EventColumnNames
-from roamcast.spark.local import LocalSession
-from roamcast.spark.sources import Source
-from roamcast.spark.spark_errors import spark_errors
-from roamcast.spark.subscriptions import SubscriptionColumnNames
-from roamcast.spark.targets import Target
+from roamcast.spark.files.batch import MatchRequest, match_files, match_local_files
+from roamcast.spark.files.sources import Source
+from roamcast.spark.files.spark_errors import spark_errors
+from roamcast.spark.files.targets import Target
+from roamcast.spark.rows.events import EventColumnNames
+from roamcast.spark.rows.subscriptions import SubscriptionColumnNames
+from roamcast.spark.tasks.local import LocalSession
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -37,12 +37,12 @@ from roamcast.lacl.syntax import (
 from roamcast.model import Box
 from roamcast.places import Places
 from roamcast.space import SPACES, Space, contains
-from roamcast.spark.conditions import NO_NEEDS, needs_of
-from roamcast.spark.event_fields import FieldReader
-from roamcast.spark.events import EventReader
-from roamcast.spark.index_files import write_index
-from roamcast.spark.subscriptions import SubscriptionReader
-from roamcast.spark.tasks import MatchTask, ResultColumn
+from roamcast.spark.rows.conditions import NO_NEEDS, needs_of
+from roamcast.spark.rows.event_fields import FieldReader
+from roamcast.spark.rows.events import EventReader
+from roamcast.spark.rows.subscriptions import SubscriptionReader
+from roamcast.spark.tasks.index_files import write_index
+from roamcast.spark.tasks.match import MatchTask, ResultColumn
 
 COLUMNS = (ResultColumn("event", True, 0), ResultColumn("subscription", False, 0))
 NAMES = ("event", "x", "y", "terms", "readings", "attributes", "@a", "@b", "&kind", "&floor", "&open", "&context")

@@ -15,12 +15,12 @@ import shapely
 
 from roamcast.errors import StorageError
 from roamcast.lab.bench.match.data import MatchData
-from roamcast.spark.batch import MatchCounts, MatchRequest, match_files, match_local_files
-from roamcast.spark.events import EventColumnNames
-from roamcast.spark.local import LocalSession, local_threads
-from roamcast.spark.sources import Source
-from roamcast.spark.subscriptions import SubscriptionColumnNames
-from roamcast.spark.targets import Target
+from roamcast.spark.files.batch import MatchCounts, MatchRequest, match_files, match_local_files
+from roamcast.spark.files.sources import Source
+from roamcast.spark.files.targets import Target
+from roamcast.spark.rows.events import EventColumnNames
+from roamcast.spark.rows.subscriptions import SubscriptionColumnNames
+from roamcast.spark.tasks.local import LocalSession, local_threads
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,11 +13,11 @@ from matching import EventRow, SubscriptionRow, any_event, any_subscription
 from profiles import thorough
 from pyspark.sql.types import LongType, StructField
 
-from roamcast.spark.events import EventReader
-from roamcast.spark.index_files import write_index
-from roamcast.spark.problems import PROBLEM
-from roamcast.spark.subscriptions import SubscriptionReader
-from roamcast.spark.tasks import MatchTask, ResultColumn
+from roamcast.spark.rows.events import EventReader
+from roamcast.spark.rows.problems import PROBLEM
+from roamcast.spark.rows.subscriptions import SubscriptionReader
+from roamcast.spark.tasks.index_files import write_index
+from roamcast.spark.tasks.match import MatchTask, ResultColumn
 
 EVENTS = EventReader("geographic", 1, ("event", "x", "y", "terms"), point=(1, 2), terms=3, id=None)
 SUBSCRIPTIONS = SubscriptionReader(

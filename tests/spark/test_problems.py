@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from roamcast.spark.problems import describe_values
+from roamcast.spark.rows.problems import describe_values
 
 
 def test_a_long_value_leaves_room_for_the_others() -> None:

@@ -14,12 +14,12 @@ import pytest
 
 from roamcast.errors import InputError
 from roamcast.spark import CompiledSubscriptions, compile
-from roamcast.spark.events import EventColumnNames
-from roamcast.spark.lines import FieldKind
+from roamcast.spark.files.sources import NUMBER, PLACE, Source, show_place
+from roamcast.spark.files.spark_errors import spark_errors
 from roamcast.spark.matching import find_bad_events, match_frame
-from roamcast.spark.sources import NUMBER, PLACE, Source, show_place
-from roamcast.spark.spark_errors import spark_errors
-from roamcast.spark.tally import new_tally
+from roamcast.spark.rows.events import EventColumnNames
+from roamcast.spark.rows.lines import FieldKind
+from roamcast.spark.tasks.tally import new_tally
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

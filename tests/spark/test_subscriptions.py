@@ -11,8 +11,8 @@ import pytest
 import shapely
 
 from roamcast.match.index.polygons import Polygons
-from roamcast.spark.problems import PROBLEM
-from roamcast.spark.subscriptions import CheckedSubscriptions, SubscriptionReader
+from roamcast.spark.rows.problems import PROBLEM
+from roamcast.spark.rows.subscriptions import CheckedSubscriptions, SubscriptionReader
 
 BOX = "POLYGON((0 0,4 0,4 3.5,0 3.5,0 0))"
 ACROSS = "POLYGON((170 -1,-170 -1,-170 1,170 1,170 -1))"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from roamcast.collect.simulation.replication import Replication
-    from roamcast.spark.batch import BadRows
+    from roamcast.spark.files.batch import BadRows
 
 __all__ = ["Master", "OnSpark", "match", "replications", "spark_calls", "spark_session"]
 
@@ -112,12 +112,12 @@ def match(
     Example: roamcast match --events events.csv --subscriptions subscriptions.ndjson --out pairs
     """
     require("pipeline")
-    from roamcast.spark.batch import MatchRequest, check_request, match_files, match_local_files
     from roamcast.spark.compiled import choose_names
-    from roamcast.spark.events import EventColumnNames
-    from roamcast.spark.local import LocalSession, local_threads
-    from roamcast.spark.sources import Source
-    from roamcast.spark.targets import Target
+    from roamcast.spark.files.batch import MatchRequest, check_request, match_files, match_local_files
+    from roamcast.spark.files.sources import Source
+    from roamcast.spark.files.targets import Target
+    from roamcast.spark.rows.events import EventColumnNames
+    from roamcast.spark.tasks.local import LocalSession, local_threads
 
     started = time.monotonic()
     subscription_columns = choose_names(

@@ -19,14 +19,14 @@ from roamcast.lacl import Query
 from roamcast.pipeline.tasks.event_columns import parse_attributes
 from roamcast.places import Places
 from roamcast.space import SPACES
-from roamcast.spark.columns import ID, TEXT, SentColumns, check_ids, check_names, combine
 from roamcast.spark.compiled import SpaceName, first_problem
-from roamcast.spark.conditions import Needs, needs_of_conditions
-from roamcast.spark.event_fields import FieldNames, attribute_texts
-from roamcast.spark.place_rows import PlacesFrom, read_places
-from roamcast.spark.problems import PROBLEM, Problems, check_choice, good_rows, problem_column
-from roamcast.spark.queries import parse_queries
-from roamcast.spark.timed import ENTITY, TimedNames, TimedPlan, TimedReader, common_time, entities_of, plan_timed
+from roamcast.spark.rows.columns import ID, TEXT, SentColumns, check_ids, check_names, combine
+from roamcast.spark.rows.conditions import Needs, needs_of_conditions
+from roamcast.spark.rows.event_fields import FieldNames, attribute_texts
+from roamcast.spark.rows.place_rows import PlacesFrom, read_places
+from roamcast.spark.rows.problems import PROBLEM, Problems, check_choice, good_rows, problem_column
+from roamcast.spark.rows.queries import parse_queries
+from roamcast.spark.rows.timed import ENTITY, TimedNames, TimedPlan, TimedReader, common_time, entities_of, plan_timed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -13,12 +13,12 @@ from pyspark.sql.types import StringType, StructField, StructType
 from roamcast.errors import InputError
 from roamcast.pipeline.tasks.event_columns import satisfy_on
 from roamcast.spark.bindings import Bindings, frame_of, needs_of_bindings
-from roamcast.spark.columns import check_names
-from roamcast.spark.conditions import NO_NEEDS
-from roamcast.spark.event_fields import FieldColumns, FieldNames
-from roamcast.spark.problems import PROBLEM, OnBadRows, good_rows, problem_column
-from roamcast.spark.result_columns import choose
-from roamcast.spark.timed import TimedNames, TimedPlan, TimedReader, common_time, plan_timed
+from roamcast.spark.rows.columns import check_names
+from roamcast.spark.rows.conditions import NO_NEEDS
+from roamcast.spark.rows.event_fields import FieldColumns, FieldNames
+from roamcast.spark.rows.problems import PROBLEM, OnBadRows, good_rows, problem_column
+from roamcast.spark.rows.result_columns import choose
+from roamcast.spark.rows.timed import TimedNames, TimedPlan, TimedReader, common_time, plan_timed
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -16,13 +16,13 @@ from roamcast.durable import storage_errors
 from roamcast.errors import ConflictError, InputError
 from roamcast.places import Places
 from roamcast.space import SPACES
-from roamcast.spark.arguments import check_column_list, check_column_names, check_frame
-from roamcast.spark.conditions import NO_NEEDS, Needs
-from roamcast.spark.conditions import needs_of as table_needs
-from roamcast.spark.index_files import IndexFiles, write_index
-from roamcast.spark.place_rows import PlacesFrom, read_places
-from roamcast.spark.problems import check_choice, describe_row
-from roamcast.spark.subscriptions import BOX, BoxNames, CircleNames, SubscriptionColumnNames, plan_subscriptions
+from roamcast.spark.rows.arguments import check_column_list, check_column_names, check_frame
+from roamcast.spark.rows.conditions import NO_NEEDS, Needs
+from roamcast.spark.rows.conditions import needs_of as table_needs
+from roamcast.spark.rows.place_rows import PlacesFrom, read_places
+from roamcast.spark.rows.problems import check_choice, describe_row
+from roamcast.spark.rows.subscriptions import BOX, BoxNames, CircleNames, SubscriptionColumnNames, plan_subscriptions
+from roamcast.spark.tasks.index_files import IndexFiles, write_index
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

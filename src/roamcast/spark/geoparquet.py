@@ -16,9 +16,9 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import BinaryType, GeographyType, GeometryType, StructField, StructType
 
 from roamcast.errors import ConflictError, InputError
-from roamcast.spark.geometry_types import LONGITUDE_LATITUDE, METADATA, UNKNOWN
-from roamcast.spark.local import LocalFrame
-from roamcast.spark.problems import check_choice
+from roamcast.spark.rows.geometry_types import LONGITUDE_LATITUDE, METADATA, UNKNOWN
+from roamcast.spark.rows.problems import check_choice
+from roamcast.spark.tasks.local import LocalFrame
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql.types import StringType, StructField, StructType
 
-from roamcast.spark.arguments import check_column_list, check_column_names, check_frame
 from roamcast.spark.bindings import Bindings
 from roamcast.spark.bound import BoundEventNames, match_bound
-from roamcast.spark.columns import check_names
 from roamcast.spark.compiled import CompiledSubscriptions, SpaceName, compile, fields_of, files_of, needs_of
-from roamcast.spark.conditions import NO_NEEDS, Needs
-from roamcast.spark.event_fields import FieldNames
-from roamcast.spark.events import EventColumnNames, plan_events
-from roamcast.spark.explain import ReportAccumulator
-from roamcast.spark.problems import PROBLEM, OnBadRows, check_choice
-from roamcast.spark.result_columns import choose
-from roamcast.spark.tally import TallyAccumulator
-from roamcast.spark.tasks import MatchTask, ResultColumn
+from roamcast.spark.rows.arguments import check_column_list, check_column_names, check_frame
+from roamcast.spark.rows.columns import check_names
+from roamcast.spark.rows.conditions import NO_NEEDS, Needs
+from roamcast.spark.rows.event_fields import FieldNames
+from roamcast.spark.rows.events import EventColumnNames, plan_events
+from roamcast.spark.rows.problems import PROBLEM, OnBadRows, check_choice
+from roamcast.spark.rows.result_columns import choose
+from roamcast.spark.tasks.explain import ReportAccumulator
+from roamcast.spark.tasks.match import MatchTask, ResultColumn
+from roamcast.spark.tasks.tally import TallyAccumulator
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

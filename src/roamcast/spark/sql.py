@@ -10,13 +10,13 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as f
 
 from roamcast.errors import InputError
-from roamcast.spark.arguments import check_column_list, check_column_names, check_frame
 from roamcast.spark.compiled import CompiledSubscriptions
-from roamcast.spark.event_fields import FieldNames
-from roamcast.spark.events import EventColumnNames
 from roamcast.spark.matching import plan_match
-from roamcast.spark.problems import OnBadRows, check_choice
-from roamcast.spark.tasks import EVENTS_AT_ONCE, MatchTask
+from roamcast.spark.rows.arguments import check_column_list, check_column_names, check_frame
+from roamcast.spark.rows.event_fields import FieldNames
+from roamcast.spark.rows.events import EventColumnNames
+from roamcast.spark.rows.problems import OnBadRows, check_choice
+from roamcast.spark.tasks.match import EVENTS_AT_ONCE, MatchTask
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -9,12 +9,12 @@ import pyarrow as pa
 
 from roamcast.match.port import Matches
 from roamcast.pipeline.tasks.memory import exclude_modules_from_collection
-from roamcast.spark.columns import combine
-from roamcast.spark.events import CheckedEvents, EventReader
-from roamcast.spark.explain import ReportAccumulator, TaskCounts, report_task
-from roamcast.spark.index_files import IndexFiles, OpenIndex
-from roamcast.spark.problems import PROBLEM, BadRowError, OnBadRows, Problems, describe_row, problem_column
-from roamcast.spark.tally import Tally, TallyAccumulator
+from roamcast.spark.rows.columns import combine
+from roamcast.spark.rows.events import CheckedEvents, EventReader
+from roamcast.spark.rows.problems import PROBLEM, BadRowError, OnBadRows, Problems, describe_row, problem_column
+from roamcast.spark.tasks.explain import ReportAccumulator, TaskCounts, report_task
+from roamcast.spark.tasks.index_files import IndexFiles, OpenIndex
+from roamcast.spark.tasks.tally import Tally, TallyAccumulator
 
 __all__ = ["EVENTS_AT_ONCE", "MatchTask", "ResultColumn"]
 

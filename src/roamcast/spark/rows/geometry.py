@@ -21,7 +21,7 @@ import shapely
 
 from roamcast.match.index.polygons import Polygons
 from roamcast.space import Floats, Space
-from roamcast.spark.problems import Problems, quote_value
+from roamcast.spark.rows.problems import Problems, quote_value
 
 __all__ = ["Regions", "read_points", "read_polygons", "read_regions"]
 

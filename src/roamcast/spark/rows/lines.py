@@ -9,7 +9,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from roamcast.spark.problems import Problems, quote_value
+from roamcast.spark.rows.problems import Problems, quote_value
 
 __all__ = ["CORRUPT", "FieldKind", "LineFormat", "TextLines"]
 

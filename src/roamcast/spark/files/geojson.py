@@ -9,9 +9,9 @@ import orjson
 import pyarrow as pa
 
 from roamcast.errors import InputError
-from roamcast.spark.events import EventColumnNames
-from roamcast.spark.problems import quote_value
-from roamcast.spark.subscriptions import BOX
+from roamcast.spark.rows.events import EventColumnNames
+from roamcast.spark.rows.problems import quote_value
+from roamcast.spark.rows.subscriptions import BOX
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -17,9 +17,9 @@ from pyspark import SparkFiles
 from pyspark.accumulators import Accumulator, AccumulatorParam
 
 from roamcast.match.index.index import Index
-from roamcast.spark.index_files import IndexFiles
-from roamcast.spark.local import LocalFrame
-from roamcast.spark.tally import Tally
+from roamcast.spark.tasks.index_files import IndexFiles
+from roamcast.spark.tasks.local import LocalFrame
+from roamcast.spark.tasks.tally import Tally
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

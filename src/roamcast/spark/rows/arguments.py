@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame
 
 from roamcast.errors import InputError
-from roamcast.spark.problems import quote_value
+from roamcast.spark.rows.problems import quote_value
 
 __all__ = ["check_column_list", "check_column_names", "check_frame"]
 

@@ -14,7 +14,7 @@ from roamcast.match.index.polygons import Polygons
 from roamcast.match.port import Subscriptions
 from roamcast.places import Places
 from roamcast.space import SPACES, Floats
-from roamcast.spark.columns import (
+from roamcast.spark.rows.columns import (
     GEOMETRY,
     ID,
     NUMBER,
@@ -27,12 +27,12 @@ from roamcast.spark.columns import (
     to_numbers,
     to_terms,
 )
-from roamcast.spark.conditions import condition_table
-from roamcast.spark.geometry import read_regions
-from roamcast.spark.geometry_types import check_geometry, mark_geometry
-from roamcast.spark.lines import CORRUPT, TextLines
-from roamcast.spark.problems import PROBLEM, Problems, good_rows, problem_column, quote_value
-from roamcast.spark.queries import read_queries
+from roamcast.spark.rows.conditions import condition_table
+from roamcast.spark.rows.geometry import read_regions
+from roamcast.spark.rows.geometry_types import check_geometry, mark_geometry
+from roamcast.spark.rows.lines import CORRUPT, TextLines
+from roamcast.spark.rows.problems import PROBLEM, Problems, good_rows, problem_column, quote_value
+from roamcast.spark.rows.queries import read_queries
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -25,9 +25,9 @@ from roamcast.lacl.conditions import Attribute
 from roamcast.match.port import Events
 from roamcast.pipeline.tasks.event_columns import CONTEXT, EventColumns, parse_attributes
 from roamcast.space import Floats
-from roamcast.spark.columns import ColumnKind, SentColumns, to_numbers
-from roamcast.spark.conditions import Needs
-from roamcast.spark.problems import Problems, quote_value
+from roamcast.spark.rows.columns import ColumnKind, SentColumns, to_numbers
+from roamcast.spark.rows.conditions import Needs
+from roamcast.spark.rows.problems import Problems, quote_value
 
 __all__ = [
     "NO_EVENT_FIELDS",

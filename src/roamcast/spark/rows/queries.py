@@ -20,8 +20,8 @@ from roamcast.lacl.plain import read_plain
 from roamcast.lacl.syntax import Condition, RangLoc
 from roamcast.places import Places
 from roamcast.space import Floats, Space
-from roamcast.spark.conditions import condition_table
-from roamcast.spark.problems import Problems
+from roamcast.spark.rows.conditions import condition_table
+from roamcast.spark.rows.problems import Problems
 
 __all__ = ["QueryRows", "parse_queries", "read_queries"]
 

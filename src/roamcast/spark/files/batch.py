@@ -13,21 +13,21 @@ from pyspark.sql.types import SpatialType
 from roamcast.errors import InputError
 from roamcast.places import Places
 from roamcast.spark.compiled import SpaceName, compile_frame, files_of, needs_of
-from roamcast.spark.conditions import Needs
-from roamcast.spark.event_fields import FieldNames
-from roamcast.spark.events import EventColumnNames, plan_events
-from roamcast.spark.explain import Explanation, explain_run, new_reports
-from roamcast.spark.geojson import GEOMETRY, Noun
-from roamcast.spark.lines import CORRUPT, FieldKind
-from roamcast.spark.local import LocalSession, NeedsSparkError
+from roamcast.spark.files.geojson import GEOMETRY, Noun
+from roamcast.spark.files.sources import NUMBER, PLACE, Fields, Source, SourceFrame, show_place
+from roamcast.spark.files.spark_errors import spark_errors
+from roamcast.spark.files.targets import Target
 from roamcast.spark.matching import find_bad_events, kept_columns, match_frame
-from roamcast.spark.place_rows import read_places
-from roamcast.spark.problems import PROBLEM, BadRowError, describe_values
-from roamcast.spark.sources import NUMBER, PLACE, Fields, Source, SourceFrame, show_place
-from roamcast.spark.spark_errors import spark_errors
-from roamcast.spark.subscriptions import SubscriptionColumnNames, plan_subscriptions
-from roamcast.spark.tally import new_tally
-from roamcast.spark.targets import Target
+from roamcast.spark.rows.conditions import Needs
+from roamcast.spark.rows.event_fields import FieldNames
+from roamcast.spark.rows.events import EventColumnNames, plan_events
+from roamcast.spark.rows.lines import CORRUPT, FieldKind
+from roamcast.spark.rows.place_rows import read_places
+from roamcast.spark.rows.problems import PROBLEM, BadRowError, describe_values
+from roamcast.spark.rows.subscriptions import SubscriptionColumnNames, plan_subscriptions
+from roamcast.spark.tasks.explain import Explanation, explain_run, new_reports
+from roamcast.spark.tasks.local import LocalSession, NeedsSparkError
+from roamcast.spark.tasks.tally import new_tally
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

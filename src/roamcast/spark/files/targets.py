@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from roamcast.durable import storage_errors, sync_file, sync_folder
 from roamcast.errors import ConflictError, InputError
+from roamcast.spark.files.sources import TABLE, Source, is_local, local_path
 from roamcast.spark.geoparquet import GEOPARQUET, write_geoparquet
-from roamcast.spark.sources import TABLE, Source, is_local, local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from roamcast.errors import InputError
-from roamcast.spark.lines import CORRUPT
+from roamcast.spark.rows.lines import CORRUPT
 
 __all__ = ["Chosen", "choose"]
 

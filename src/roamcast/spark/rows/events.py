@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from roamcast.match.port import Events
 from roamcast.space import SPACES, Floats, Space
-from roamcast.spark.columns import (
+from roamcast.spark.rows.columns import (
     GEOMETRY,
     ID,
     NUMBER,
@@ -23,12 +23,19 @@ from roamcast.spark.columns import (
     to_numbers,
     to_terms,
 )
-from roamcast.spark.conditions import NO_NEEDS, Needs
-from roamcast.spark.event_fields import NO_EVENT_FIELDS, NO_FIELDS, EventFields, FieldNames, FieldReader, plan_fields
-from roamcast.spark.geometry import read_points
-from roamcast.spark.geometry_types import check_geometry, mark_geometry
-from roamcast.spark.lines import CORRUPT, TextLines
-from roamcast.spark.problems import Problems, good_rows
+from roamcast.spark.rows.conditions import NO_NEEDS, Needs
+from roamcast.spark.rows.event_fields import (
+    NO_EVENT_FIELDS,
+    NO_FIELDS,
+    EventFields,
+    FieldNames,
+    FieldReader,
+    plan_fields,
+)
+from roamcast.spark.rows.geometry import read_points
+from roamcast.spark.rows.geometry_types import check_geometry, mark_geometry
+from roamcast.spark.rows.lines import CORRUPT, TextLines
+from roamcast.spark.rows.problems import Problems, good_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -24,9 +24,9 @@ from urllib.parse import unquote
 from pyspark.sql.types import ArrayType, DataType, DoubleType, MapType, StringType, StructField, StructType
 
 from roamcast.errors import InputError
-from roamcast.spark.geojson import Noun, feature_lines
+from roamcast.spark.files.geojson import Noun, feature_lines
 from roamcast.spark.geoparquet import with_file_metadata
-from roamcast.spark.lines import CORRUPT, FieldKind, TextLines
+from roamcast.spark.rows.lines import CORRUPT, FieldKind, TextLines
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession

@@ -12,10 +12,10 @@ from pyspark.sql.types import DataType, IntegralType, LongType, StringType, Time
 
 from roamcast.match.port import Events
 from roamcast.space import SPACES, Floats
-from roamcast.spark.columns import ID, NUMBER, ColumnKind, SentColumns, check_ids, no_terms, to_numbers
-from roamcast.spark.conditions import Needs
-from roamcast.spark.event_fields import EventFields, FieldNames, FieldReader, plan_fields
-from roamcast.spark.problems import BadRowError, Problems, describe_row
+from roamcast.spark.rows.columns import ID, NUMBER, ColumnKind, SentColumns, check_ids, no_terms, to_numbers
+from roamcast.spark.rows.conditions import Needs
+from roamcast.spark.rows.event_fields import EventFields, FieldNames, FieldReader, plan_fields
+from roamcast.spark.rows.problems import BadRowError, Problems, describe_row
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

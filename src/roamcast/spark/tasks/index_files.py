@@ -20,9 +20,9 @@ from roamcast.match.index.polygons import Polygons
 from roamcast.match.index.rows import index_rows
 from roamcast.match.index.segments import file_name
 from roamcast.match.port import Events, Matches
-from roamcast.spark.conditions import have_conditions, matches_of
-from roamcast.spark.event_fields import NO_EVENT_FIELDS, EventFields, FieldColumns
-from roamcast.spark.subscriptions import CheckedSubscriptions
+from roamcast.spark.rows.conditions import have_conditions, matches_of
+from roamcast.spark.rows.event_fields import NO_EVENT_FIELDS, EventFields, FieldColumns
+from roamcast.spark.rows.subscriptions import CheckedSubscriptions
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

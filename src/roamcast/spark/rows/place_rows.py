@@ -11,10 +11,10 @@ from pyspark.sql import DataFrame
 from roamcast.errors import InputError
 from roamcast.places import Places
 from roamcast.space import SPACES
-from roamcast.spark.columns import GEOMETRY, TEXT, SentColumns, combine
-from roamcast.spark.geometry import read_polygons
-from roamcast.spark.geometry_types import check_geometry
-from roamcast.spark.problems import Problems, describe_row, quote_value
+from roamcast.spark.rows.columns import GEOMETRY, TEXT, SentColumns, combine
+from roamcast.spark.rows.geometry import read_polygons
+from roamcast.spark.rows.geometry_types import check_geometry
+from roamcast.spark.rows.problems import Problems, describe_row, quote_value
 
 if TYPE_CHECKING:
     import pyarrow as pa

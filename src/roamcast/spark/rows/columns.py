@@ -34,8 +34,8 @@ from pyspark.sql.types import (
 
 from roamcast.errors import InputError
 from roamcast.space import Floats
-from roamcast.spark.lines import CORRUPT
-from roamcast.spark.problems import Problems, quote_value
+from roamcast.spark.rows.lines import CORRUPT
+from roamcast.spark.rows.problems import Problems, quote_value
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -1,0 +1,1 @@
+"""`roamcast match`: files and tables are read, matched and written."""

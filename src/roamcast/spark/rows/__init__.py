@@ -1,0 +1,1 @@
+"""Rows of data frames: their columns are chosen, read and checked."""

@@ -1,0 +1,1 @@
+"""What tasks do with events, with Spark or without, and what they count."""
