@@ -64,14 +64,15 @@ _GROUPS = {
         "tests/lab/experiments/test_replications.py", "tests/lab/test_batches.py",
     ),
     "postgresql": ("tests/store/", "tests/pipeline/query/test_takeover.py"),
+    # They share nothing, but mostly wait. One after the other, they leave the cores to the other processes.
+    "waiting": ("tests/node/test_health.py", "tests/node/peers/", "tests/node/http/test_home_route.py"),
 }  # fmt: skip
 # The groups whose tests may use a fixture. Each has a Spark session of its own: one would take longer than all else.
 _SHARED = {"spark": ("spark", "frames"), "postgresql": ("postgresql",)}
-# What takes longest, in this order, and then what mostly waits; everything else comes later.
+# What takes longest, in this order; everything else comes later.
 _LONG = (
-    "tests/e2e/test_hosts.py", "frames", "tests/e2e/", "tests/lab/torture/", "tests/node/http/test_page.py",
+    "tests/e2e/test_hosts.py", "frames", "waiting", "tests/e2e/", "tests/lab/torture/", "tests/node/http/test_page.py",
     "tests/pipeline/state/test_partitioning.py", "tests/bind/discovery/test_backbone.py", "tests/bind/lcesm/",
-    "tests/node/test_health.py", "tests/node/peers/", "tests/node/http/test_home_route.py",
 )  # fmt: skip
 _FIRST = ("spark", *_LONG, "e2e", "postgresql")
 
