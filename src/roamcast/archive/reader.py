@@ -172,7 +172,7 @@ class Archive:
         starts = before.filter(pc.and_(pc.equal(before["kind"], SNAPSHOT), pc.is_in(before["seq"], ends)))
         if not starts.num_rows:
             raise CoverageError(
-                f"the archive of {node} does not reach back to {iso(begin)}", where=self._storage.url,
+                f"what {node} knew of entities at {iso(begin)} is not archived", where=self._storage.url,
                 hint=self._hint(node),
             )  # fmt: skip
         first = int(starts["offset"][-1].as_py())
