@@ -34,10 +34,11 @@ def run_notebook(path: Path, *more: str) -> nbformat.NotebookNode:
 
 
 def texts(cell: Any) -> list[str]:
-    """What the outputs of a cell say. Of a picture that is its size."""
+    """What a cell prints, however many messages its kernel sent, and then its other outputs. A picture is its size."""
     if cell.cell_type != "code":
         return []
-    return [each.text if each.output_type == "stream" else each.data["text/plain"] for each in cell.outputs]
+    printed = "".join(each.text for each in cell.outputs if each.output_type == "stream")
+    return [printed, *(each.data["text/plain"] for each in cell.outputs if each.output_type != "stream")]
 
 
 if __name__ == "__main__":
