@@ -49,7 +49,7 @@ def measure_frames(
             elif name == "roamcast.spark":
                 more = {"matches": len(expected), "compile_s": round(built, 1)}
             ids = [column for column in (EVENT, SUBSCRIPTION) if column in plan.columns]
-            seconds, _ = best(lambda plan=plan, ids=ids: consume(plan, *ids), 2)  # type: ignore[misc]
+            seconds, _ = best(lambda plan=plan, ids=ids: consume(plan, *ids), 4)  # type: ignore[misc]
             results.append({"plan": name, "events_per_s": round(events / seconds), **more})
             say(f"data frames, {name}: {events / seconds:,.0f} events/s")
     return results
