@@ -15,6 +15,7 @@ from pyspark.sql import functions as f
 from roamcast.errors import InputError
 from roamcast.space import PLANAR
 from roamcast.spark import bindings, match
+from roamcast.spark.bindings import frame_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -148,7 +149,8 @@ def test_bindings_are_a_frame(spark: SparkSession) -> None:
     happened = spark.createDataFrame([(1, 29), (1, 30), (3, 60), (2, None)], "source int, time long")
     found = match(happened, bound, columns=["source", "time", "number"], on_bad_rows="skip")
     assert sorted(tuple(row) for row in found.collect()) == [(1, 29, 7), (1, 29, 8), (3, 60, 8)]
-    bound.frame.unpersist()
+    assert frame_of(bound).storageLevel.useMemory
+    assert not frame_of(bound.unpersist()).storageLevel.useMemory
 
 
 def test_mistakes_are_errors_before_a_job_starts(

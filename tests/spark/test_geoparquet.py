@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import sedonadb
 import shapely
+from py4j.protocol import Py4JJavaError
 from pyspark.sql.types import BinaryType, StructField, StructType, UserDefinedType
 
 from roamcast.errors import ConflictError, InputError
@@ -21,6 +22,7 @@ from roamcast.spark.files.batch import MatchRequest, match_files, match_local_fi
 from roamcast.spark.files.sources import Source
 from roamcast.spark.files.spark_errors import spark_errors
 from roamcast.spark.files.targets import Target
+from roamcast.spark.geoparquet import _Files
 from roamcast.spark.rows.events import EventColumnNames
 from roamcast.spark.rows.subscriptions import SubscriptionColumnNames
 from roamcast.spark.tasks.local import LocalSession
@@ -341,6 +343,14 @@ def test_files_are_checked_without_spark_too(spark: SparkSession, tmp_path: Path
             continue
         counts = counts or match_files(spark, request)
         assert counts.matches == 2
+
+
+def test_a_copy_that_fails_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    """Neither a file that is open nor a half of the result: Java refuses to write a key that is no text."""
+    for number in range(2):
+        with pytest.raises(Py4JJavaError, match="ClassCastException"):
+            _Files(spark).write(spark.range(0, 9, 1, 3), f"file://{tmp_path}/out", 7, bool(number))  # type: ignore[arg-type]
+        assert not [*tmp_path.iterdir()]
 
 
 def test_bad_rows_with_geometries_are_written(spark: SparkSession, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,14 +14,14 @@ import pyarrow.parquet as pq
 import pytest
 import shapely
 
-from roamcast.errors import StorageError
+from roamcast.errors import InputError, StorageError
 from roamcast.lab.bench.match.data import MatchData
 from roamcast.spark.files.batch import MatchCounts, MatchRequest, match_files, match_local_files
 from roamcast.spark.files.sources import Source
 from roamcast.spark.files.targets import Target
 from roamcast.spark.rows.events import EventColumnNames
 from roamcast.spark.rows.subscriptions import SubscriptionColumnNames
-from roamcast.spark.tasks.local import LocalSession, local_threads
+from roamcast.spark.tasks.local import LocalSession, NeedsSparkError, local_threads
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -173,6 +174,34 @@ def _columns_from_folders(folder: Path) -> MatchRequest:
     return request(folder)._replace(events=Source(str(folder / "days.parquet")))
 
 
+def _linked_folder(folder: Path) -> MatchRequest:
+    _columns_from_folders(folder)
+    (folder / "several.parquet").mkdir()
+    (folder / "days.parquet/day=1").rename(folder / "elsewhere")
+    (folder / "several.parquet/linked").symlink_to(folder / "elsewhere")
+    pq.write_table(EVENTS, folder / "several.parquet/1.parquet")
+    return request(folder)._replace(events=Source(str(folder / "several.parquet")))
+
+
+def _enumeration(folder: Path) -> MatchRequest:
+    """Arrow cannot write one: the footer, in compact Thrift, is changed so that a column of texts is one."""
+    write(folder)
+    pq.write_table(EVENTS, folder / "events.parquet", store_schema=False)
+    content = (folder / "events.parquet").read_bytes()
+    text, enumeration = b"event_id%\x00L\x1c\x00", b"event_id%\x08L\x4c\x00"
+    assert content.count(text) == 1
+    (folder / "events.parquet").write_bytes(content.replace(text, enumeration))
+    assert pq.read_schema(folder / "events.parquet").field("event_id").type == pa.binary()
+    return request(folder)
+
+
+def _described_by_spark(folder: Path) -> MatchRequest:
+    """As Spark keeps the metadata of columns in files."""
+    schema = '{"type":"struct","fields":[{"name":"x","metadata":{"geoparquet":{"crs":"EPSG:3857"}}}]}'
+    write(folder, EVENTS.replace_schema_metadata({"org.apache.spark.sql.parquet.row.metadata": schema}))
+    return request(folder)
+
+
 def _damaged(folder: Path) -> MatchRequest:
     write(folder)
     content = (folder / "events.parquet").read_bytes()
@@ -202,6 +231,7 @@ def _pattern(folder: Path) -> MatchRequest:
     [
         _bad_event, _bad_event_to_skip, _bad_subscription, _missing_column, _other_type, _unsigned, _nested, _damaged,
         _names_differ_by_case, _other_columns_in_a_file, _columns_from_folders, _other_format, _text_file, _pattern,
+        _linked_folder, _enumeration, _described_by_spark,
     ],
 )  # fmt: skip
 def test_what_is_not_plain_is_left_to_spark(tmp_path: Path, prepare: Callable[[Path], MatchRequest]) -> None:
@@ -218,6 +248,48 @@ def test_a_session_that_is_stopped_writes_nothing(tmp_path: Path) -> None:
     session.stop()
     assert match_local_files(session, request(tmp_path)) is None
     assert names(tmp_path) == {"events.parquet", "subscriptions.parquet"}
+
+
+def test_a_session_is_stopped_while_nothing_matches(tmp_path: Path) -> None:
+    """Reading ends."""
+    write(tmp_path)
+    session = LocalSession(1)
+    frame = session.parquet(str(tmp_path / "events.parquet")).selectExpr("`event_id` AS _0")
+    session.stop()
+    with pytest.raises(NeedsSparkError, match="stopped"):
+        next(frame.batches(iter(frame.groups)))
+
+
+def test_a_folder_that_cannot_be_listed_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rows would be missing. Modes do not stop root, so the list does."""
+    write(tmp_path)
+    (tmp_path / "several.parquet/closed").mkdir(parents=True)
+    pq.write_table(EVENTS, tmp_path / "several.parquet/1.parquet")
+    scan = os.scandir
+
+    def refuse(path: Any) -> Any:
+        if str(path).endswith("closed"):
+            raise PermissionError(13, "Permission denied")
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(NeedsSparkError, match="Permission denied"):
+        LocalSession(1).parquet(str(tmp_path / "several.parquet"))
+    with pytest.raises(StorageError, match="ermission"):
+        Source(str(tmp_path / "several.parquet")).check()
+
+
+@pytest.mark.spark
+def test_spark_reads_linked_folders(spark: SparkSession, tmp_path: Path) -> None:
+    """Also if one is a circle."""
+    wanted = _linked_folder(tmp_path)
+    assert run(wanted) is None
+    assert match_files(spark, wanted).events == 4
+    (tmp_path / "elsewhere/back").symlink_to(tmp_path / "elsewhere")
+    assert wanted.events.check().format == "parquet"
+    (tmp_path / "elsewhere/more.csv").touch()
+    with pytest.raises(InputError, match="unknown format"):
+        wanted.events.check()
 
 
 def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

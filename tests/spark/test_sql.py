@@ -54,6 +54,8 @@ def test_a_table_function_returns_the_matches(
     assert found.schema == expected.schema
     assert rows(found) == rows(expected)
     assert found.count() > 1000
+    twice = "SELECT *, -1L AS TRIP FROM trips"  # the exact name is meant
+    assert rows(spark.sql(f"SELECT * FROM matches(TABLE({twice}))")) == rows(expected)
     some = "SELECT 'x' AS more, FARE, tags, trip, position FROM trips WHERE trip < 50"
     assert rows(spark.sql(f"SELECT * FROM matches(TABLE({some}))")) == rows(expected.where("trip < 50"))
     assert spark.sql("SELECT * FROM matches(TABLE(SELECT * FROM trips WHERE trip < 0))").count() == 0
@@ -85,7 +87,7 @@ def test_an_event_may_have_very_many_matches(spark: SparkSession) -> None:
 def test_bad_rows_are_collected(spark: SparkSession, compiled: CompiledSubscriptions) -> None:
     """As `match` does, or the query fails with the reason."""
     point = spark.sql("SELECT 'a' AS id, 0D AS x, 0D AS y, array('t0') AS terms")
-    bad = "SELECT 'b' AS id, 999 AS x, 0 AS y, array('t0') AS terms"
+    bad = "SELECT 'b' AS id, 999D AS x, 0D AS y, array('t0') AS terms"
     register("collected", point, compiled, id="id", on_bad_rows="collect")
     found = spark.sql(f"SELECT * FROM collected(TABLE({bad}))").collect()
     assert [tuple(row) for row in found] == [("b", None, "x 999 is outside -180 to 180")]
@@ -105,8 +107,12 @@ def test_wrong_columns_are_errors(spark: SparkSession, trips: DataFrame, compile
     with pytest.raises(InputError, match="on_bad_rows must be"):
         register("matches", trips, compiled, on_bad_rows="drop", **FIELDS)  # type: ignore[arg-type]
     register("matches", trips, compiled, **FIELDS)
-    with pytest.raises(PySparkException, match=r"no column 'position\.lon' .columns: trip"):
-        spark.sql("SELECT * FROM matches(TABLE(SELECT trip, 1 AS position, tags, fare FROM trips))").collect()
+    with pytest.raises(PySparkException, match=r"no column 'position' .columns: trip"):
+        spark.sql("SELECT * FROM matches(TABLE(SELECT trip, tags, fare FROM trips))").collect()
+    with pytest.raises(PySparkException, match=r"column 'tags' is string \(cast it to array<string>, or register"):
+        spark.sql("SELECT * FROM matches(TABLE(SELECT trip, position, 't1' AS tags, fare FROM trips))").collect()
+    with pytest.raises(PySparkException, match=r"several columns 'trip' \(rename"):
+        spark.sql("SELECT * FROM matches(TABLE(SELECT 1L AS Trip, 1L AS TRIP, position, tags, fare FROM trips))").collect()
     with pytest.raises(PySparkException, match=r"write TABLE"):
         spark.sql("SELECT * FROM matches(1)").collect()
 

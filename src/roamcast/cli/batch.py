@@ -144,20 +144,20 @@ def match(
     )
     # The work is done in another thread, so that this one receives Ctrl-C. That stops Spark or the local session, the
     # work fails and removes its temporary files, and the command ends.
-    counts = None
+    counts, refused = None, None
     with Progress("reading subscriptions") as progress, ThreadPoolExecutor(1) as worker:
         if threads := local_threads(master):
             local = LocalSession(threads)
             progress.measure = lambda: (local.done, local.total)
             work = worker.submit(match_local_files, local, request, step=progress.say)
             try:
-                counts = work.result()
+                counts, refused = work.result(), local.error
             finally:
                 local.stop()
                 progress.measure = None
         if counts is None:
             progress.say("starting Spark")
-            with spark_session("roamcast match", master) as spark:
+            with _instead(refused), spark_session("roamcast match", master) as spark:
                 progress.measure = lambda: _task_counts(spark)
                 try:
                     counts = worker.submit(match_files, spark, request, step=progress.say).result()
@@ -227,6 +227,17 @@ def _task_counts(spark: SparkSession) -> tuple[int, int]:
     except (Py4JError, OSError, AttributeError):
         return 0, 0
     return sum(s.numCompletedTasks for s in stages), sum(s.numTasks for s in stages)
+
+
+@contextmanager
+def _instead(refused: InputError | None) -> Iterator[None]:
+    """Raise this error if Spark is not available, which would only have said it better."""
+    try:
+        yield
+    except UnavailableError as error:
+        if refused is None:
+            raise
+        raise refused from error
 
 
 @contextmanager

@@ -71,8 +71,13 @@ class Bindings:
         return [name for name in self._frame.columns if name not in (*BINDING_COLUMNS, ON)]
 
     def persist(self) -> Bindings:
-        """Let Spark keep the bindings once they have been computed; `frame.unpersist()` frees them."""
+        """Let Spark keep the bindings once they have been computed, until `unpersist`."""
         self._frame.persist()
+        return self
+
+    def unpersist(self) -> Bindings:
+        """Let Spark free what it keeps."""
+        self._frame.unpersist()
         return self
 
 

@@ -10,8 +10,10 @@ import json
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import functions as f
 from pyspark.sql.types import BinaryType, GeographyType, GeometryType, StructField, StructType
 
@@ -220,11 +222,15 @@ class _Files:
             frame.write.parquet(new.toString())
             written = [status for status in files.listStatus(new) if status.getPath().getName().endswith(".parquet")]
             files.delete(path, True)
-            files.mkdirs(path)
-            with ThreadPoolExecutor(_COPIES_AT_ONCE) as threads:
-                for _ in threads.map(lambda status: self._copy(status, path, key), written):
-                    pass
-            files.create(self._path(f"{path.toString()}/_SUCCESS")).close()
+            try:
+                files.mkdirs(path)
+                with ThreadPoolExecutor(_COPIES_AT_ONCE) as threads:
+                    for _ in threads.map(lambda status: self._copy(status, path, key), written):
+                        pass
+                files.create(self._path(f"{path.toString()}/_SUCCESS")).close()
+            except BaseException:
+                files.delete(path, True)
+                raise
         finally:
             files.delete(new, True)
 
@@ -241,10 +247,15 @@ class _Files:
             out = hadoop.util.HadoopOutputFile.fromPath(path, self._configuration)
             create = getattr(hadoop, "ParquetFileWriter$Mode").CREATE
             writer = hadoop.ParquetFileWriter(out, meta.getSchema(), create, _ROW_GROUP, _PADDING)
-            writer.start()
-            reader.appendTo(writer)
-            values = self._jvm.java.util.HashMap(meta.getKeyValueMetaData())
-            values.put(_KEY, key)
-            writer.end(values)
+            try:
+                writer.start()
+                reader.appendTo(writer)
+                values = self._jvm.java.util.HashMap(meta.getKeyValueMetaData())
+                values.put(_KEY, key)
+                writer.end(values)
+            except BaseException:
+                with suppress(Py4JJavaError):
+                    writer.close()
+                raise
         finally:
             reader.close()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as f
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 
 from roamcast.errors import InputError
 from roamcast.spark.compiled import CompiledSubscriptions
@@ -20,6 +21,7 @@ from roamcast.spark.tasks.match import EVENTS_AT_ONCE, MatchTask
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
     from pyspark.sql.udtf import UserDefinedTableFunction
 
 __all__ = ["register"]
@@ -42,8 +44,9 @@ def register(
 ) -> None:
     """Register a table function, for the session of `events`: `SELECT * FROM name(TABLE(events))`.
 
-    Its rows are those of `match` with these arguments. `events` says which columns a table that is passed must have;
-    it is not read. The table may have more columns, in any order. Raises InputError as `match` does.
+    Its rows are those of `match` with these arguments. `events` says which columns a table that is passed must have,
+    and their types; it is not read. The table may have more columns, in any order. The reference system of binary
+    geometries is checked in `events` only. Raises InputError as `match` does.
     """
     if not name.isidentifier():
         raise InputError(f"{name!r} is not a name", where="name", hint="use letters, digits and '_'")
@@ -56,12 +59,13 @@ def register(
     check_choice("on_bad_rows", on_bad_rows, ("fail", "skip", "collect"))
     names = EventColumnNames(x, y, terms, id, geometry, readings=readings, attributes=attributes)
     plan = plan_match(events, subscriptions, names, columns, on_bad_rows)
-    function = f.arrow_udtf(_handler(plan.task), returnType=plan.schema)
+    function = f.arrow_udtf(_handler(plan.task, plan.selected.schema), returnType=plan.schema)
     events.sparkSession.udtf.register(name, cast("UserDefinedTableFunction", function))
 
 
-def _handler(task: MatchTask) -> type:
-    """The class of which each task of Spark makes an instance."""
+def _handler(task: MatchTask, sent: StructType) -> type:
+    """The class of which each task of Spark makes an instance. `sent` are the columns that it reads."""
+    kinds = [_kind(field.type) for field in to_arrow_schema(sent, timezone="UTC")]
 
     class MatchTable:
         def __init__(self) -> None:
@@ -70,7 +74,7 @@ def _handler(task: MatchTask) -> type:
         def eval(self, table: Any) -> Iterator[pa.Table]:
             if not isinstance(table, pa.RecordBatch):
                 raise InputError("not a table", where="events", hint="write TABLE(…) around the table or query")
-            self._held.append(_select(table, task.reader.names))
+            self._held.append(_select(table, task.reader.names, kinds))
             if sum(batch.num_rows for batch in self._held) >= EVENTS_AT_ONCE:
                 yield from self.terminate()
 
@@ -84,25 +88,37 @@ def _handler(task: MatchTask) -> type:
     return MatchTable
 
 
-def _select(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
-    """The columns that a task reads. Raises InputError if there is none of that name."""
+def _kind(column: pa.DataType) -> str:
+    """The name of the type that the column has in Spark."""
+    return from_arrow_type(column, prefer_timestamp_ntz=True).simpleString()
+
+
+def _select(batch: pa.RecordBatch, names: Sequence[str], kinds: Sequence[str]) -> pa.RecordBatch:
+    """The columns that a task reads. Raises InputError if there is none of that name, or if it has another type."""
     columns = []
-    for name in names:
+    for name, kind in zip(names, kinds, strict=True):
         column = _find(batch, name)
         if column is None:
             hint = f"columns: {', '.join(batch.schema.names)}"
             raise InputError(f"no column {name!r}", where="events", hint=hint)
+        if (found := _kind(column.type)) != kind:
+            hint = f"cast it to {kind}, or register the function with such events"
+            raise InputError(f"column {name!r} is {found}", where="events", hint=hint)
         columns.append(column)
     return pa.RecordBatch.from_arrays(columns, [f"_{at}" for at in range(len(columns))])
 
 
 def _find(batch: pa.RecordBatch, name: str) -> pa.Array | None:
-    """A column, or a field of a nested one. Case does not count, as in Spark."""
-    at = {column.lower(): number for number, column in enumerate(batch.schema.names)}
-    if name.lower() in at:
-        return batch.column(at[name.lower()])
+    """A column, or a field of a nested one. As in Spark, case counts only to tell two apart."""
+    names = batch.schema.names
+    found = [at for at, column in enumerate(names) if column == name]
+    found = found or [at for at, column in enumerate(names) if column.lower() == name.lower()]
+    if len(found) > 1:
+        raise InputError(f"several columns {name!r}", where="events", hint="rename all but one of them")
+    if found:
+        return batch.column(found[0])
     outer_name, _, inner_name = name.partition(".")
-    outer = batch.column(at[outer_name.lower()]) if inner_name and outer_name.lower() in at else None
+    outer = _find(batch, outer_name) if inner_name else None
     if outer is None or not pa.types.is_struct(outer.type):
         return None
     fields = [outer.type.field(number).name for number in range(outer.type.num_fields)]

@@ -17,6 +17,7 @@ from roamcast.spark.files.geojson import GEOMETRY, Noun
 from roamcast.spark.files.sources import NUMBER, PLACE, Fields, Source, SourceFrame, show_place
 from roamcast.spark.files.spark_errors import spark_errors
 from roamcast.spark.files.targets import Target
+from roamcast.spark.geoparquet import GEOPARQUET
 from roamcast.spark.matching import find_bad_events, kept_columns, match_frame
 from roamcast.spark.rows.conditions import Needs
 from roamcast.spark.rows.event_fields import FieldNames
@@ -129,6 +130,13 @@ def check_request(request: MatchRequest) -> MatchRequest:
     """The request with the formats of its sources. Raises the errors that can be found without Spark."""
     sources = request.events.check(), request.subscriptions.check()
     request.out.check(*sources)
+    events, subscriptions = request.event_columns, request.subscription_columns
+    if request.out.format == GEOPARQUET and request.columns is None and events.id and subscriptions.id:
+        hint = f"name the columns: --columns {events.id},{events.geometry or 'GEOMETRY'}"
+        raise InputError("no geometry column: the result has both ids", where=request.out.location, hint=hint)
+    if subscriptions.circle and sources[1].format == "geojson":
+        hint = "omit --circle, or make columns of the points"
+        raise InputError("features have geometries, not circles", where=request.subscriptions.location, hint=hint)
     if request.bad_rows is not None:
         request.bad_rows.folder(_EVENTS).check(*sources)
         request.bad_rows.folder(_SUBSCRIPTIONS).check(*sources)
@@ -191,7 +199,7 @@ def match_local_files(
     """Like `match_files`, without Spark; None, and nothing is written, if Spark has to do it.
 
     That is unless all files are local, Parquet, have columns of common types, and no row is bad. Errors are those of
-    the disk.
+    the disk; why else the input cannot be used is kept as `session.error`.
     """
     request = check_request(request)
     sources = request.events, request.subscriptions
@@ -201,7 +209,14 @@ def match_local_files(
         return None
     try:
         return match_files(cast("SparkSession", session), request, step=step)
-    except (InputError, NeedsSparkError):
+    except InputError as error:
+        if not isinstance(error, BadRowError):
+            session.error = error
+        elif request.on_bad_rows == "fail":
+            hint = "fix it; Java is needed to skip bad rows"
+            session.error = InputError(error.message, where=request.events.location, hint=hint)
+        return None
+    except NeedsSparkError:
         return None
 
 

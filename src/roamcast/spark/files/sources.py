@@ -15,14 +15,16 @@ are named.
 from __future__ import annotations
 
 import glob
+import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, cast
 from urllib.parse import unquote
 
 from pyspark.sql.types import ArrayType, DataType, DoubleType, MapType, StringType, StructField, StructType
 
+from roamcast.durable import storage_errors
 from roamcast.errors import InputError
 from roamcast.spark.files.geojson import Noun, feature_lines
 from roamcast.spark.geoparquet import with_file_metadata
@@ -160,7 +162,7 @@ class Source(NamedTuple):
     def _reader(self, spark: SparkSession) -> DataFrameReader:
         """Read folders in a folder too, which Spark ignores unless they are partitions."""
         path = local_path(self.location)
-        if not is_local(self.location) or not path.is_dir() or any("=" in entry.name for entry in path.rglob("*")):
+        if not is_local(self.location) or not path.is_dir() or any("=" in name for _, name in _entries(path)):
             return spark.read
         return spark.read.option("recursiveFileLookup", True)
 
@@ -177,8 +179,26 @@ def _data_files(path: Path) -> Iterable[Path]:
     """The files that Spark reads at a path."""
     if path.is_file():
         return [path]
-    files = (file.relative_to(path) for file in path.rglob("*") if file.is_file())
+    entries = (folder / name for folder, name in _entries(path))
+    files = (file.relative_to(path) for file in entries if file.is_file())
     return [path / file for file in files if not any(part.startswith(("_", ".")) for part in file.parts)]
+
+
+def _entries(path: Path) -> Iterator[tuple[Path, str]]:
+    """The folder and the name of all files and folders in a folder, and once in those that are linked."""
+    seen = set()
+    with storage_errors(path):
+        for folder, folders, files in os.walk(path, onerror=_raise, followlinks=True):
+            real = Path(folder).resolve()
+            if real in seen:
+                folders.clear()
+                continue
+            seen.add(real)
+            yield from ((Path(folder), name) for name in (*folders, *files))
+
+
+def _raise(error: OSError) -> NoReturn:
+    raise error
 
 
 def _format_of(path: PurePath) -> str | None:

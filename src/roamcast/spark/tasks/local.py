@@ -22,7 +22,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from roamcast.durable import storage_errors
-from roamcast.errors import RoamcastError
+from roamcast.errors import InputError, RoamcastError
+from roamcast.spark.rows.geometry_types import METADATA
 
 if TYPE_CHECKING:
     from pyspark.accumulators import AccumulatorParam
@@ -39,6 +40,7 @@ _TYPES: Final = {
 _MASTER: Final = re.compile(r"local(?:\[(\d+|\*)(?:,\d+)?\])?")
 _HIDDEN: Final = re.compile(r"(^|/)[_.]")
 _COLUMN: Final = re.compile(r"`([^`.]+)` AS (_\d+)")
+_SPARK_SCHEMA: Final = b"org.apache.spark.sql.parquet.row.metadata"
 _ROWS: Final = 50_000  # of a batch
 
 Batches: TypeAlias = Iterator[pa.RecordBatch]
@@ -64,13 +66,15 @@ def local_threads(master: str) -> int | None:
 class LocalSession:
     """In place of a SparkSession, its reader, and its SparkContext.
 
-    `done` row groups of the `total` of the events are finished. After `stop`, writing fails.
+    `done` row groups of the `total` of the events are finished. After `stop`, reading and writing fail. `error` is why
+    the input was refused.
     """
 
     def __init__(self, threads: int) -> None:
         self.threads, self.master = threads, f"local[{threads}]"
         self.done, self.total = 0, 0
         self.stopped = threading.Event()
+        self.error: InputError | None = None
 
     @property
     def read(self) -> LocalSession:
@@ -91,14 +95,16 @@ class LocalSession:
         root = Path(re.sub(r"\\(.)", r"\1", path.removeprefix("file://")))
         if not root.exists():
             _needs_spark("a pattern of names")
-        names = {str(file.relative_to(root)): file for file in sorted(root.rglob("*")) if file.is_file()}
+        names = {str(file.relative_to(root)): file for file in _files(root)}
         if any("=" in name for name in names):
             _needs_spark("columns that are names of folders")
         visible = [file for name, file in names.items() if not _HIDDEN.search(name)] or [root]
         with _reading():
             metadata = [pq.read_metadata(file) for file in visible]
-        if any(_is_spatial(each.schema) for each in metadata):
-            _needs_spark("GEOMETRY and GEOGRAPHY")
+        if any(_is_rare(each.schema) for each in metadata):
+            _needs_spark("GEOMETRY, GEOGRAPHY and ENUM")
+        if any(METADATA.encode() in (each.metadata or {}).get(_SPARK_SCHEMA, b"") for each in metadata):
+            _needs_spark("what Spark knows of geometries")
         keys = [(each.metadata or {}).get(b"geo") for each in metadata]
         footers = [(str(file), key and key.decode()) for file, key in zip(visible, keys, strict=True)]
         schemas = [each.schema.to_arrow_schema().remove_metadata() for each in metadata]
@@ -114,6 +120,10 @@ class LocalSession:
 
     def stop(self) -> None:
         self.stopped.set()
+
+    def check_stopped(self) -> None:
+        if self.stopped.is_set():
+            _needs_spark("stopped")
 
     def __getattr__(self, name: str) -> NoReturn:
         _needs_spark(name)
@@ -176,6 +186,7 @@ class LocalFrame:
         for path, number in groups:
             with _reading(), pq.ParquetFile(path) as file:
                 for batch in file.iter_batches(_ROWS, [number], self._sent.names, use_threads=False):
+                    self.sparkSession.check_stopped()
                     yield self._renamed(batch)
             self.sparkSession.done += 1
 
@@ -213,14 +224,14 @@ class _LocalRows:
                     pool.submit(self._write, folder / f"part-{number:05}.parquet")
             if self._errors:
                 raise self._errors[0]
+            session.check_stopped()
             (folder / "_SUCCESS").touch()
 
     def _write(self, path: Path) -> None:
         try:
             with pq.ParquetWriter(path, self._schema) as writer:
                 for rows in self._work(self._frame.batches(self._rest())):
-                    if self._frame.sparkSession.stopped.is_set():
-                        _needs_spark("stopped")
+                    self._frame.sparkSession.check_stopped()
                     writer.write_batch(rows.cast(self._schema))
         except BaseException as error:
             self._errors.append(error)
@@ -239,9 +250,27 @@ class _LocalRows:
         _needs_spark(name)
 
 
-def _is_spatial(schema: pq.ParquetSchema) -> bool:
-    """Whether a column is of Parquet's own types of geometries."""
-    return any(schema.column(at).logical_type.type in ("GEOMETRY", "GEOGRAPHY") for at in range(len(schema)))
+def _files(root: Path) -> list[Path]:
+    """All files in a folder, in order."""
+    if not root.is_dir():
+        return [root]
+    found = []
+    with _reading():
+        for folder, folders, files in os.walk(root, onerror=_raise):
+            if any(Path(folder, name).is_symlink() for name in folders):
+                _needs_spark("linked folders")
+            found += [Path(folder, name) for name in files]
+    return sorted(found)
+
+
+def _raise(error: OSError) -> NoReturn:
+    raise error
+
+
+def _is_rare(schema: pq.ParquetSchema) -> bool:
+    """Whether Arrow reads a column otherwise than Spark: geometries, and ENUM, which is a text in Spark only."""
+    rare = ("GEOMETRY", "GEOGRAPHY", "ENUM")
+    return any(schema.column(at).logical_type.type in rare for at in range(len(schema)))
 
 
 def _sent_type(kind: pa.DataType) -> pa.DataType:
