@@ -17,6 +17,7 @@ import pytest
 from commands import run_command
 
 from roamcast.cli import batch
+from roamcast.pipeline.query import session
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "match"
 COMMAND = [sys.executable, "-c", "from roamcast.cli import main; main()"]
@@ -183,6 +184,28 @@ def test_options_of_queries_are_checked(tmp_path: Path) -> None:
         process = subprocess.run(command, capture_output=True, text=True, check=False)
         assert (process.returncode, process.stdout) == (2, "")
         assert process.stderr.startswith(f"roamcast: {message}")
+
+
+def test_errors_of_input_need_no_java(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without Java it is what is wrong with local Parquet files that is shown, unless Spark could go on."""
+    events = {"event_id": ["e"], "x": [1.0], "y": [999.0], "terms": [["a"]]}
+    areas = {"subscription_id": ["s"], "min_x": [0], "min_y": [0], "max_x": [9], "max_y": [9], "terms": [["a"]]}
+    pq.write_table(pa.table(events), tmp_path / "events.parquet")
+    pq.write_table(pa.table(areas), tmp_path / "areas.parquet")
+    monkeypatch.setattr(session, "_JAVA_FOLDER", tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    command = arguments(tmp_path / "events.parquet", tmp_path / "areas.parquet", tmp_path / "out")
+    for options, code, message in (
+        (("--x", "lon"), 2, "events: no column 'lon' ("),
+        ((), 2, f"{tmp_path}/events.parquet: y 999 is outside"),
+        (("--on-error", "skip"), 6, "Spark needs Java"),
+    ):
+        assert run_command([*command, *options], monkeypatch) == code
+        assert message in capsys.readouterr().err
+        assert not (tmp_path / "out").exists()
 
 
 def until(condition: Callable[[], object], process: subprocess.Popen[str]) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 from pyspark.errors import PythonException
+from pyspark.sql import functions as f
 
 from roamcast.errors import InputError
 from roamcast.spark import compile, match, register
+from roamcast.spark.compiled import _FOLDERS, files_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -79,6 +82,25 @@ def test_other_tables_and_streams(spark: SparkSession, events: DataFrame, boxes:
             match(events, pa.table({"name": ["here"]}), terms=None)
     with pytest.raises(InputError, match=r"^subscriptions: subscriptions are a stream"):
         compile(spark.readStream.format("rate").load(), box=None, terms=None)
+
+
+def test_columns_are_checked_before_a_job_starts(events: DataFrame, boxes: DataFrame) -> None:
+    """Those of both sides, and of places."""
+    failing = boxes.where("raise_error('a job started') IS NULL").withColumn("terms", f.lit("a"))
+    with pytest.raises(InputError, match="events: no column 'lon'"):
+        match(events, failing, x="lon", terms=None)
+    places = failing.selectExpr("name", "'POINT (0 0)' AS geometry")
+    with pytest.raises(InputError, match="subscriptions: no column 'query'"):
+        compile(boxes, lacl="query", terms=None, places=places)
+
+
+def test_folders_of_indexes_are_forgotten_when_they_are_closed(boxes: DataFrame) -> None:
+    """A job that compiles again and again does not keep their names."""
+    with compile(boxes, terms=None) as compiled:
+        (folder,) = {files_of(compiled).folder} & _FOLDERS
+        assert Path(folder).is_dir()
+    assert folder not in _FOLDERS
+    assert not Path(folder).exists()
 
 
 def test_matches_that_are_read_after_close(events: DataFrame, boxes: DataFrame) -> None:

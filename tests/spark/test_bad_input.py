@@ -14,6 +14,7 @@ from roamcast.spark.files.batch import MatchRequest, check_request, match_files
 from roamcast.spark.files.sources import Source
 from roamcast.spark.files.targets import Target
 from roamcast.spark.rows.events import EventColumnNames
+from roamcast.spark.rows.subscriptions import SubscriptionColumnNames
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,6 +76,21 @@ def test_it_is_an_error(
     assert str(caught.value).endswith(")")  # the hint
     assert "\n" not in str(caught.value)
     assert {path.name for path in tmp_path.iterdir()} <= {"events", "boxes.csv"}
+
+
+def test_options_that_contradict_each_other(tmp_path: Path) -> None:
+    """Both ids are no geometry, and features have theirs. Without Spark."""
+    features = tmp_path / "areas.geojson"
+    features.write_text('{"type": "FeatureCollection", "features": []}')
+    request = MatchRequest(
+        Source("s3a://a/events.parquet"), Source(str(features)), Target(str(tmp_path / "out")),
+        EventColumnNames(id="trip"), SubscriptionColumnNames(None, None, "name", circle=("x", "y", "r")),
+    )  # fmt: skip
+    with pytest.raises(InputError, match=r"areas.geojson: features have geometries, not circles \(omit --circle"):
+        check_request(request)
+    of_ids = request._replace(out=request.out._replace(format="geoparquet"))
+    with pytest.raises(InputError, match=r"no geometry column: .*--columns trip,GEOMETRY"):
+        check_request(of_ids)
 
 
 def test_a_table_cannot_be_geoparquet() -> None:

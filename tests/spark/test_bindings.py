@@ -165,6 +165,14 @@ def test_mistakes_are_errors_before_a_job_starts(
             bindings(*frames, **FIELDS | arguments)
 
     refused("sources: no column 'speed'", x="speed")
+    refused("subscriptions: a pandas", subscriptions.toPandas())  # type: ignore[arg-type]
+    refused("sources: sources are a stream", subscriptions, subscriptions.sparkSession.readStream.format("rate").load())
+    refused("columns: not a list of names: 'name'", columns="name")
+    refused("x: not the name of a column: 1", x=1)
+    failing = subscriptions.where("raise_error('a job started') IS NULL")
+    refused("sources: no column 'speed'", failing, x="speed")
+    refused("tracks: 'time' is timestamp of", failing, sources.withColumn("time", f.now()))
+    refused("bindings: two columns 'source'", failing.withColumn("source", f.lit(1)), columns=["source"])
     refused(
         "subscribers: no column 'person'", subscriptions.withColumnRenamed("subscriber", "person"), subscriber="person"
     )
@@ -179,6 +187,9 @@ def test_mistakes_are_errors_before_a_job_starts(
         ("events: column 'readings' is map<string,double>", {"time": "readings", **OF_EVENTS}),
         ("events: subscriptions test @noise, but events have no readings", {}),
         ("events: subscriptions test plain @", {"readings": "readings"}),
+        ("geometry: not used with bindings .omit geometry=", {"geometry": "shape", **OF_EVENTS}),
+        ("x: not used with bindings", {"x": "lon", **OF_EVENTS}),
+        ("terms: not used with bindings", {"terms": "tags", **OF_EVENTS}),
     ):
         with pytest.raises(InputError, match=message):
             match(events, bound, **fields)
@@ -206,6 +217,18 @@ def test_queries_that_need_no_tracks_are_bad_rows(
         "subscriber is missing",
     ]  # fmt: skip
     assert bound.count == 1
+
+
+def test_ids_that_repeat_are_bad_rows(spark: SparkSession, sources: DataFrame, subscribers: DataFrame) -> None:
+    """As in `compile`: the first row that is good stays."""
+    near = "Select Where &location in nearest"
+    rows = [(1, "ben", "Select"), (1, "ben", near), (2, "ben", near), (1, "a", near)]
+    frame = spark.createDataFrame(rows, "name int, subscriber string, query string").coalesce(1)
+    bound = bindings(frame, sources, subscribers, id="name", on_bad_rows="skip")
+    assert bound.count == 2
+    assert bound.bad_rows["problem"].to_pylist()[-1] == "name 1 is also that of an earlier row"
+    with pytest.raises(InputError, match="2 of 4 rows are bad"):
+        bindings(frame, sources, subscribers, id="name")
 
 
 def test_bad_rows_of_tracks_and_events(spark: SparkSession) -> None:

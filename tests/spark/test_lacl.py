@@ -84,6 +84,7 @@ def test_queries_match_in_all_forms_of_readings_and_attributes(
     ("fields", "message"),
     [
         ({}, r"subscriptions test @speed, but events have no readings \(pass readings="),
+        ({"terms": None}, r"subscriptions test &terms, but events have none \(pass terms=\)"),
         ({"readings": {"noise": "x"}}, r"test @speed, but events have no such reading \(readings: noise\)"),
         (
             {"readings": "readings"},

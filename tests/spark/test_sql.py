@@ -112,7 +112,9 @@ def test_wrong_columns_are_errors(spark: SparkSession, trips: DataFrame, compile
     with pytest.raises(PySparkException, match=r"column 'tags' is string \(cast it to array<string>, or register"):
         spark.sql("SELECT * FROM matches(TABLE(SELECT trip, position, 't1' AS tags, fare FROM trips))").collect()
     with pytest.raises(PySparkException, match=r"several columns 'trip' \(rename"):
-        spark.sql("SELECT * FROM matches(TABLE(SELECT 1L AS Trip, 1L AS TRIP, position, tags, fare FROM trips))").collect()
+        spark.sql(
+            "SELECT * FROM matches(TABLE(SELECT 1L AS Trip, 1L AS TRIP, position, tags, fare FROM trips))"
+        ).collect()
     with pytest.raises(PySparkException, match=r"write TABLE"):
         spark.sql("SELECT * FROM matches(1)").collect()
 

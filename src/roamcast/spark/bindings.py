@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias
 import numpy as np
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_type
-from pyspark.sql.types import BooleanType, StringType, StructField, StructType
+from pyspark.sql.types import BooleanType, DataType, StringType, StructField, StructType
 
 from roamcast.bind.tracks import Fix, PastBinding, TrackReplay
 from roamcast.errors import InputError
@@ -20,12 +20,14 @@ from roamcast.pipeline.tasks.event_columns import parse_attributes
 from roamcast.places import Places
 from roamcast.space import SPACES
 from roamcast.spark.compiled import SpaceName, first_problem
+from roamcast.spark.rows.arguments import check_column_list, check_column_names, check_frame
 from roamcast.spark.rows.columns import ID, TEXT, SentColumns, check_ids, check_names, combine
-from roamcast.spark.rows.conditions import Needs, needs_of_conditions
+from roamcast.spark.rows.conditions import NO_NEEDS, Needs, needs_of_conditions
 from roamcast.spark.rows.event_fields import FieldNames, attribute_texts
 from roamcast.spark.rows.place_rows import PlacesFrom, read_places
 from roamcast.spark.rows.problems import PROBLEM, Problems, check_choice, good_rows, problem_column
 from roamcast.spark.rows.queries import parse_queries
+from roamcast.spark.rows.subscriptions import check_repeats
 from roamcast.spark.rows.timed import ENTITY, TimedNames, TimedPlan, TimedReader, common_time, entities_of, plan_timed
 
 if TYPE_CHECKING:
@@ -121,38 +123,43 @@ def bindings(
     Raises InputError for columns that are missing or have a wrong type, and for bad subscriptions unless `on_bad_rows`
     is "skip". Bad rows of tracks let the tasks fail, or are left out.
     """
+    for argument, frame in (("subscriptions", subscriptions), ("sources", sources), ("subscribers", subscribers)):
+        check_frame(frame, argument)
+        if frame.isStreaming:
+            hint = "pass a batch; only events may be a stream"
+            raise InputError(f"{argument} are a stream", where=argument, hint=hint)
+    check_column_names(lacl=lacl, id=id, source=source, subscriber=subscriber, time=time, x=x, y=y)
+    check_column_list(columns, "columns")
     check_choice("space", space, tuple(SPACES))
     check_choice("on_bad_rows", on_bad_rows, ("fail", "skip"))
+    reader = _plan_subscriptions(subscriptions, lacl, subscriber, id, columns)
+    of_tracks = (
+        (sources, "sources", TimedNames(source, time, (x, y), attributes=attributes), "&"),
+        (subscribers, "subscribers", TimedNames(subscriber, time, (x, y), attributes=subscriber_attributes), "#"),
+    )
+    # Errors of columns are raised before anything is read.
+    times = [plan_timed(frame, side, names, (), NO_NEEDS, space).time for frame, side, names, _ in of_tracks]
+    kind = _common_time(times[0], times[1], time)
+    schema = StructType(
+        [
+            *reader.sent.fields, StructField("source", StringType()), StructField("begin", kind),
+            StructField("end", kind), StructField("free_choice", BooleanType()), StructField(ON, StringType()),
+        ]
+    )  # fmt: skip
+    check_names(schema.names, "bindings")
     known_places = read_places(places, space)
-    read = _read_subscriptions(subscriptions, lacl, subscriber, id, columns, space, known_places)
+    read = reader.read(space, known_places)
     if read.bad_rows.num_rows and on_bad_rows == "fail":
         raise first_problem(read.bad_rows, len(read.queries) + read.bad_rows.num_rows)
     queries = list(filter(None, read.queries))
     of_sources = [query.source_condition for query in queries if query.source_condition is not None]
     of_subscribers = [query.life_control for query in queries if query.life_control is not None]
-    plans = (
-        plan_timed(
-            sources, "sources", TimedNames(source, time, (x, y), attributes=attributes), (),
-            needs_of_conditions([], of_sources), space,
-        ),
-        plan_timed(
-            subscribers, "subscribers", TimedNames(subscriber, time, (x, y), attributes=subscriber_attributes), (),
-            needs_of_conditions([], of_subscribers, "#"), space,
-        ),
-    )  # fmt: skip
-    kind = common_time(plans[0].time, plans[1].time)
-    if kind is None:
-        types = f"{plans[0].time.simpleString()} of sources, and {plans[1].time.simpleString()} of subscribers"
-        raise InputError(f"{time!r} is {types}", where="tracks", hint="cast one of them")
+    plans = [
+        plan_timed(frame, side, names, (), needs_of_conditions([], conditions, sigil), space)
+        for (frame, side, names, sigil), conditions in zip(of_tracks, (of_sources, of_subscribers), strict=True)
+    ]
     both = [_track_rows(plan, side, on_bad_rows) for side, plan in enumerate(plans)]
     tracks = both[0].union(both[1]).repartition(1).sortWithinPartitions(*_ORDER)
-    schema = StructType(
-        [
-            *read.fields, StructField("source", StringType()), StructField("begin", kind), StructField("end", kind),
-            StructField("free_choice", BooleanType()), StructField(ON, StringType()),
-        ]
-    )  # fmt: skip
-    check_names(schema.names, "bindings")
     task = BindTask(
         read.kept, tuple(read.owners), tuple(queries), space, known_places, to_arrow_type(kind, timezone="UTC")
     )
@@ -161,46 +168,62 @@ def bindings(
     return Bindings(frame, needs_of_conditions(on, []), len(queries), read.bad_rows)
 
 
+def _common_time(of_sources: DataType, of_subscribers: DataType, time: str) -> DataType:
+    kind = common_time(of_sources, of_subscribers)
+    if kind is None:
+        types = f"{of_sources.simpleString()} of sources, and {of_subscribers.simpleString()} of subscribers"
+        raise InputError(f"{time!r} is {types}", where="tracks", hint="cast one of them")
+    return kind
+
+
 class _ReadSubscriptions(NamedTuple):
     kept: pa.Table
-    fields: tuple[StructField, ...]
     owners: list[str]
     queries: list[Query | None]
     bad_rows: pa.Table
 
 
-def _read_subscriptions(
-    frame: DataFrame,
-    lacl: str,
-    subscriber: str,
-    id: str | None,
-    columns: Sequence[str] | None,
-    space: str,
-    places: Places | None,
-) -> _ReadSubscriptions:
+class _SubscriptionReader(NamedTuple):
+    """Reads queries, subscribers and ids from these columns."""
+
+    sent: SentColumns
+    query: int
+    subscriber: int
+    id: int | None
+
+    def read(self, space: str, places: Places | None) -> _ReadSubscriptions:
+        sent, table = self.sent, self.sent.select().toArrow()
+        query, owner = (combine(table.column(at)) for at in (self.query, self.subscriber))
+        problems: Problems = {}
+        check_ids(owner, sent.names[self.subscriber], problems)
+        ids = None if self.id is None else combine(table.column(self.id))
+        if self.id is not None:
+            check_ids(ids, sent.names[self.id], problems)
+        queries = parse_queries(query, sent.names[self.query], SPACES[space], places, problems)
+        if self.id is not None:
+            check_repeats(ids, sent.names[self.id], problems)
+        bad, good = sorted(problems), good_rows(problems, table.num_rows)
+        bad_rows = table.take(pa.array(bad, pa.int64())).rename_columns(list(sent.names))
+        kept = table.select(range(len(sent.fields))).rename_columns([field.name for field in sent.fields])
+        return _ReadSubscriptions(
+            kept.filter(pa.array(good)).combine_chunks(),
+            entities_of(owner).filter(pa.array(good)).to_pylist(),
+            [query for query, is_good in zip(queries, good.tolist(), strict=True) if is_good],
+            bad_rows.append_column(PROBLEM, problem_column(problems, bad)),
+        )
+
+
+def _plan_subscriptions(
+    frame: DataFrame, lacl: str, subscriber: str, id: str | None, columns: Sequence[str] | None
+) -> _SubscriptionReader:
     if columns is None:
         columns = [id] if id else [name for name in frame.columns if name.lower() != lacl.lower()]
     sent = SentColumns(frame, _SUBSCRIPTIONS, columns)
-    positions = [
+    return _SubscriptionReader(
+        sent,
         sent.position(lacl, TEXT, hint="pass lacl="),
         sent.position(subscriber, ENTITY, hint="pass subscriber="),
-        *([sent.position(id, ID, hint="pass id=")] if id else []),
-    ]
-    table = sent.select().toArrow()
-    problems: Problems = {}
-    for at in positions[1:]:
-        check_ids(combine(table.column(at)), sent.names[at], problems)
-    query, owner = (combine(table.column(at)) for at in positions[:2])
-    queries = parse_queries(query, lacl, SPACES[space], places, problems)
-    bad, good = sorted(problems), good_rows(problems, table.num_rows)
-    bad_rows = table.take(pa.array(bad, pa.int64())).rename_columns(list(sent.names))
-    kept = table.select(range(len(sent.fields))).rename_columns([field.name for field in sent.fields])
-    return _ReadSubscriptions(
-        kept.filter(pa.array(good)).combine_chunks(),
-        sent.fields,
-        entities_of(owner).filter(pa.array(good)).to_pylist(),
-        [query for query, is_good in zip(queries, good.tolist(), strict=True) if is_good],
-        bad_rows.append_column(PROBLEM, problem_column(problems, bad)),
+        sent.position(id, ID, hint="pass id=") if id else None,
     )
 
 

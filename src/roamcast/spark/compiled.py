@@ -8,9 +8,10 @@ import tempfile
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, Self, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from roamcast.durable import storage_errors
 from roamcast.errors import ConflictError, InputError
@@ -34,6 +35,9 @@ __all__ = [
 ]  # fmt: skip
 
 SpaceName: TypeAlias = Literal["geographic", "planar"]
+
+_FOLDERS: Final[set[str]] = set()
+"""Those that are removed when the process ends."""
 
 
 class CompiledSubscriptions:
@@ -68,6 +72,8 @@ class CompiledSubscriptions:
         """Remove the files of the index. On a cluster, Spark keeps those that it distributes until the process ends."""
         self._closed = True
         self._files.remove()
+        if not self._files.distributed:
+            _FOLDERS.discard(self._files.folder)
 
     def __enter__(self) -> Self:
         return self
@@ -138,6 +144,7 @@ def compile(
     names = choose_names(box, geometry, circle, terms, lacl, id)
     if places is not None and lacl is None:
         raise InputError("only queries name places", where="places", hint="pass lacl=, or omit places")
+    plan_subscriptions(subscriptions, names, columns, space)  # raises its errors before places are read
     compiled = compile_frame(subscriptions, names, columns, space, folder, read_places(places, space))
     bad = compiled.bad_rows
     if bad.num_rows and on_bad_rows == "fail":
@@ -162,6 +169,8 @@ def compile_frame(
     if folder is None and not str(context.master).startswith("local"):
         files = files.distribute(context)
     needs = NO_NEEDS if checked.conditions is None else table_needs(checked.conditions)
+    if names.lacl is not None and pc.any(pc.greater(pc.list_value_length(checked.subscriptions.terms), 0)).as_py():
+        needs = needs._replace(terms=True)
     return CompiledSubscriptions(files, reader.fields, space, checked.bad_rows, needs)
 
 
@@ -204,5 +213,11 @@ def _new_folder(parent: str | Path | None) -> Path:
         folder = Path(parent).absolute() / f"roamcast-{uuid.uuid4().hex}"
         with storage_errors(folder):
             folder.mkdir(parents=True)
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    _FOLDERS.add(str(folder))
     return folder
+
+
+@atexit.register
+def _remove_folders() -> None:
+    for folder in _FOLDERS:
+        shutil.rmtree(folder, ignore_errors=True)

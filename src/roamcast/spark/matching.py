@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql.types import StringType, StructField, StructType
 
+from roamcast.errors import InputError
 from roamcast.spark.bindings import Bindings
 from roamcast.spark.bound import BoundEventNames, match_bound
 from roamcast.spark.compiled import CompiledSubscriptions, SpaceName, compile, fields_of, files_of, needs_of
@@ -77,13 +78,23 @@ def match(
     check_column_list(columns, "columns")
     check_choice("on_bad_rows", on_bad_rows, ("fail", "skip", "collect"))
     if isinstance(subscriptions, Bindings):
+        _check_unused(x=x != "x", y=y != "y", geometry=geometry is not None, terms=terms not in (None, "terms"))
         bound = BoundEventNames(source, time, id, readings, attributes)
         return match_bound(events, subscriptions, bound, columns, on_bad_rows)
+    names = EventColumnNames(x, y, terms, id, geometry, readings=readings, attributes=attributes)
     if not isinstance(subscriptions, CompiledSubscriptions):
         check_frame(subscriptions, "subscriptions")
+        plan_events(events, names, (), "geographic")  # raises its errors before subscriptions are read
         subscriptions = compile(subscriptions, columns=kept_columns(columns, subscriptions))
-    names = EventColumnNames(x, y, terms, id, geometry, readings=readings, attributes=attributes)
     return match_frame(events, subscriptions, names, columns, on_bad_rows)
+
+
+def _check_unused(**given: bool) -> None:
+    """Raises InputError for what has no meaning with bindings."""
+    for argument, is_given in given.items():
+        if is_given:
+            hint = f"omit {argument}=: events are joined by source and time"
+            raise InputError("not used with bindings", where=argument, hint=hint)
 
 
 def kept_columns(columns: Sequence[str] | None, subscriptions: DataFrame) -> list[str] | None:

@@ -42,12 +42,14 @@ class Needs(NamedTuple):
     """What conditions test: names of readings, and attributes with the kinds of values that they are compared with.
 
     `plain`: some condition tests the reading that has the name of the source's context. Attributes have this `sigil`.
+    `terms`: some query tests terms.
     """
 
     readings: frozenset[str] = frozenset()
     plain: bool = False
     attributes: Mapping[str, frozenset[str]] = MappingProxyType({})
     sigil: str = "&"
+    terms: bool = False
 
 
 NO_NEEDS: Final = Needs()
@@ -80,6 +82,7 @@ def needs_of(table: pa.Table) -> Needs:
 def needs_of_conditions(on: Iterable[Condition], entity: Iterable[Condition], sigil: str = "&") -> Needs:
     """What conditions on readings, and on a source or subscriber, need."""
     attributes: dict[str, frozenset[str]] = {}
+    entity = [*entity]
     for test in (test for condition in entity for test in leaves(condition)):
         if not isinstance(test, Has | Inside) and test.variable.name is not None:
             known = attributes.get(test.variable.name, frozenset())
@@ -87,7 +90,8 @@ def needs_of_conditions(on: Iterable[Condition], entity: Iterable[Condition], si
     readings = {test.variable.name for condition in on for test in leaves(condition)}
     if None in readings:
         attributes[CONTEXT] = attributes.get(CONTEXT, frozenset()) | {"text"}
-    return Needs(frozenset(filter(None, readings)), None in readings, attributes, sigil)
+    terms = any(isinstance(test, Has) for condition in entity for test in leaves(condition))
+    return Needs(frozenset(filter(None, readings)), None in readings, attributes, sigil, terms)
 
 
 def _values(test: Leaf) -> Sequence[Literal]:

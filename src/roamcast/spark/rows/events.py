@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from roamcast.errors import InputError
 from roamcast.match.port import Events
 from roamcast.space import SPACES, Floats, Space
 from roamcast.spark.rows.columns import (
@@ -137,6 +138,8 @@ def plan_events(
         fields = mark_geometry(fields, point[0], space)
     else:
         point = sent.position(names.x, NUMBER, hint="pass x="), sent.position(names.y, NUMBER, hint="pass y=")
+    if names.terms is None and needs.terms:
+        raise InputError("subscriptions test &terms, but events have none", where=_SIDE, hint="pass terms=")
     terms = None if names.terms is None else sent.position(names.terms, TERMS, hint=_NO_TERMS)
     if names.lines is not None:
         sent.position(CORRUPT, TEXT, hint="")

@@ -45,6 +45,7 @@ __all__ = [
     "CircleNames",
     "SubscriptionColumnNames",
     "SubscriptionReader",
+    "check_repeats",
     "plan_subscriptions",
 ]
 
@@ -128,7 +129,7 @@ class SubscriptionReader(NamedTuple):
         if self.terms is not None:
             terms = to_terms(combine(table.column(self.terms)), problems)
         if self.id is not None:
-            _check_repeats(combine(table.column(self.id)), self.names[self.id], problems)
+            check_repeats(combine(table.column(self.id)), self.names[self.id], problems)
         kept = table.select(range(len(self.fields))).rename_columns([field.name for field in self.fields])
         bad = sorted(problems)
         bad_rows = table.take(pa.array(bad, pa.int64())).rename_columns(self.names)
@@ -231,7 +232,7 @@ def _difference(box: Floats, of_geometry: Floats) -> str | None:
     return f"the bbox differs from the geometry; {instead}, or give the bbox alone"
 
 
-def _check_repeats(ids: pa.Array, name: str, problems: Problems) -> None:
+def check_repeats(ids: pa.Array, name: str, problems: Problems) -> None:
     """Record rows whose id is that of an earlier row without a problem."""
     codes = ids.dictionary_encode().indices
     if len(pc.unique(codes)) == len(ids):
