@@ -42,6 +42,13 @@ class NodeLimits(BaseModel):
     subscriptions: PositiveInt = Field(default=100_000, description="Subscriptions in a request.")
     event_terms: PositiveInt = Field(default=1_000, description="Terms of an event.")
     subscription_terms: PositiveInt = Field(default=64, description="Terms of a subscription.")
+    since: float = Field(
+        default=3600.0,
+        ge=0,
+        le=31 * 24 * 3600,
+        allow_inf_nan=False,
+        description="Seconds of the past that a new subscription can begin with, from the archive; 0: none.",
+    )
     term_length: PositiveInt = Field(
         default=200, description="Characters of a term, or of the name of a reading or attribute."
     )

@@ -225,7 +225,10 @@ class Compaction:
             node: tuple(_since(each, oldest) for each in ranges if each.end >= oldest)
             for node, ranges in self.version.coverage.items()
         }
-        coverage = {node: ranges or self.version.coverage[node][-1:] for node, ranges in coverage.items()}
+        for node, ranges in coverage.items():
+            if not ranges:  # its next record continues this range
+                last = self.version.coverage[node][-1]
+                coverage[node] = (last._replace(first_offset=max(last.first_offset, 2), begin=oldest, end=oldest),)
         if not expired:
             return None
         return self._with(replace(self.version, coverage=coverage), [], expired)

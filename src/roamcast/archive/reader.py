@@ -36,6 +36,7 @@ Source = tuple[str, str]
 """A source: its home, and its id there."""
 
 _NEEDED: Final = ("node", "offset", "kind", "entity", "time", "x", "y", "batch", "written")
+_SNAPSHOT_AGE: Final = 2 * 24 * 3600 * 1_000_000  # microseconds; nodes write one each day
 _COPY_KEY: Final = ["seq", "kind", "entity", "id", "body"]
 
 
@@ -162,21 +163,28 @@ class Archive:
         table = pa.Table.from_batches(self.events(begin, end, box=box, sources=sources), ARCHIVE_SCHEMA)
         return table.sort_by([("batch", "ascending"), ("node", "ascending"), ("offset", "ascending")])
 
+    def batch_times(self, begin: int, end: int) -> Iterator[pa.Table]:
+        """The columns `batch` and `written` (microseconds) of everything with begin <= written < end."""
+        for file in self.files():
+            rows = self._read(file, ReadPlan(begin, end), lambda kinds: pc.is_valid(kinds), ["batch", "written"])
+            yield pa.table({"batch": rows["batch"], "written": micros(rows["written"])})
+
     def tracks(self, node: str, begin: int, end: int | None = None) -> Tracks:
         """The last complete snapshot of a node before `begin`, and the changes from there on that are before `end`.
 
         Raises CoverageError if there is none, or if something is missing in between.
         """
-        before = self._tracking(node, None, begin, ["kind", "seq"])
-        ends = before.filter(pc.equal(before["kind"], SNAPSHOT_END))["seq"]
-        starts = before.filter(pc.and_(pc.equal(before["kind"], SNAPSHOT), pc.is_in(before["seq"], ends)))
+        starts = self._snapshots(node, begin - _SNAPSHOT_AGE, begin)
+        if not starts.num_rows:
+            starts = self._snapshots(node, None, begin)
         if not starts.num_rows:
             raise CoverageError(
                 f"what {node} knew of entities at {iso(begin)} is not archived", where=self._storage.url,
                 hint=self._hint(node),
             )  # fmt: skip
         first = int(starts["offset"][-1].as_py())
-        rows = self._tracking(node, first, end)
+        rows = self._tracking(node, micros(starts["written"])[-1].as_py(), end)
+        rows = rows.filter(pc.greater_equal(rows["offset"], first))
         rows = rows.filter(pc.is_in(rows["offset"], _first_copies(rows)))
         last = rows.num_rows and int(rows["offset"][-1].as_py())
         if not any(each.first_offset <= first and last <= each.last_offset for each in self._coverage.get(node, ())):
@@ -197,18 +205,28 @@ class Archive:
 
     def histories(self, node: str, begin: int) -> pa.Table:
         """The records of a node, written at a time or later, that ask for letters of the past. Without copies."""
-        rows = self._tracking(node, None, None)
-        rows = rows.filter(pc.and_(pc.equal(rows["kind"], HISTORY), pc.greater_equal(micros(rows["written"]), begin)))
+        rows = self._tracking(node, begin, None)
+        rows = rows.filter(pc.equal(rows["kind"], HISTORY))
         return rows.filter(pc.is_in(rows["offset"], _first_copies(rows)))
 
     def first_snapshot(self, node: str, begin: int) -> int | None:
-        """When the first complete snapshot of a node from a time on was written, to its end; None if there is none."""
-        rows = self._tracking(node, None, None, ["kind", "seq"])
+        """When the first complete snapshot of a node from a time on was written, to its end; None if there is none.
+
+        The first one from which on the node has tracked its entities without a gap.
+        """
+        rows = self._tracking(node, begin, None, ["kind", "seq"])
+        untracked = pc.max(rows["offset"].filter(pc.equal(rows["kind"], UNTRACKED))).as_py()
+        rows = rows.filter(pc.greater(rows["offset"], untracked or 0))
         starts = rows.filter(pc.equal(rows["kind"], SNAPSHOT))
         ends = rows.filter(pc.equal(rows["kind"], SNAPSHOT_END))
         ends = ends.filter(pc.is_in(ends["seq"], starts["seq"]))
-        written = micros(ends["written"]).to_pylist()
-        return min((time for time in written if time >= begin), default=None)
+        return min(micros(ends["written"]).to_pylist(), default=None)
+
+    def _snapshots(self, node: str, begin: int | None, end: int) -> pa.Table:
+        """The beginnings of complete snapshots of a node that were written in a range of time."""
+        rows = self._tracking(node, begin, end, ["kind", "seq"])
+        ends = rows.filter(pc.equal(rows["kind"], SNAPSHOT_END))["seq"]
+        return rows.filter(pc.and_(pc.equal(rows["kind"], SNAPSHOT), pc.is_in(rows["seq"], ends)))
 
     def newest_events(self, sources: Collection[Source], before: int) -> pa.Table:
         """The event with the highest number of each of these sources, on the last day that it published before a time.
@@ -235,17 +253,14 @@ class Archive:
         return pa.concat_tables(found)
 
     def _tracking(
-        self, node: str, first: int | None, end: int | None, columns: Sequence[str] | None = None
+        self, node: str, begin: int | None, end: int | None, columns: Sequence[str] | None = None
     ) -> pa.Table:
-        """Tracking records of a node from an offset on, and written before a time; by offset."""
+        """Tracking records of a node that were written in a range of time; by offset."""
         tables = [ARCHIVE_SCHEMA.empty_table() if columns is None else _empty(columns)]
         for file in self.files():
             if file.kind != EVENTS:
-                rows = self._read(file, ReadPlan(None, end), are_tracking, columns)
-                keep = pc.equal(rows["node"], node)
-                if first is not None:
-                    keep = pc.and_(keep, pc.greater_equal(rows["offset"], first))
-                tables.append(rows.filter(keep))
+                rows = self._read(file, ReadPlan(begin, end), are_tracking, columns)
+                tables.append(rows.filter(pc.equal(rows["node"], node)))
         return pa.concat_tables(tables).sort_by("offset")
 
     def _read(

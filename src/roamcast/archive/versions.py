@@ -27,6 +27,8 @@ _HINT: Final = "restore it from a backup, or move the folder of the archive away
 class Coverage(NamedTuple):
     """A range of offsets of one node of which the archive has every record, and when these were written.
 
+    It has everything that was written until `end`, and perhaps some records of the next microsecond.
+
     If older ones were deleted, it has them from `begin` on, and `first_offset` is a lower bound greater than 1.
     """
 

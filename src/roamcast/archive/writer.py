@@ -8,6 +8,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from roamcast.archive.erasures import erasures_of
 from roamcast.archive.files import recent_name
 from roamcast.archive.recent import WrittenTimes, archived_rows, encode_recent, recent_files, recent_metadata
 from roamcast.archive.versions import (
@@ -38,12 +39,14 @@ class ArchiveWriter:
         self._pipeline = pipeline
         version = newest_version(storage) or Version()
         self._base, version = _base_of(storage, version, pipeline)
+        self._erasures: dict[tuple[str, int], int] = {}  # of pipeline and batch
         coverage = dict(version.coverage)
         for file in recent_files(storage, version):
             if file.pipeline == pipeline and file.batch > committed:
                 continue
             if (metadata := recent_metadata(storage, file.name)) is not None:
                 coverage = add_coverage(coverage, metadata.coverage)
+                self._erasures[file.pipeline, file.batch] = len(metadata.erasures)
         self._batch = committed
         self._coverage = coverage  # through batch `_batch`
         self._next = coverage  # through the batch after it, once that is added
@@ -53,6 +56,16 @@ class ArchiveWriter:
         """What is archived, through the last batch that was added."""
         return self._next
 
+    def erasing(self, version: Version) -> int:
+        """How many erasures are not carried out: those of this version, and of batches that it has not compacted."""
+        count = len(version.erasures)
+        for (pipeline, batch), more in list(self._erasures.items()):
+            if batch > version.pipelines[pipeline].compacted:
+                count += more
+            else:
+                del self._erasures[pipeline, batch]
+        return count
+
     def add(
         self,
         batch: int,
@@ -61,12 +74,14 @@ class ArchiveWriter:
         first_offsets: Mapping[str, int],
         journal_ends: Mapping[str, int],
         dropped: Mapping[str, Collection[int]],
+        unfinished: Collection[str] = (),
     ) -> None:
         """Archive the records of a batch, durably. It may be called again for the same batch, which changes nothing.
 
         `records` are those from `first_offsets` on through the last one in `written`, in any order of nodes. `dropped`
-        are the offsets of events that did not count. Raises StorageError, and CorruptionError if the archive has later
-        records of a node than its journal, which ends at `journal_ends`: then it is another journal.
+        are the offsets of events that did not count. `unfinished`: of these nodes, more records were written at
+        the time of the last one. Raises StorageError, and CorruptionError if the archive has later records of a node
+        than its journal, which ends at `journal_ends`: then it is another journal.
         """
         if batch == self._batch + 2:
             self._batch, self._coverage = batch - 1, self._next
@@ -85,7 +100,7 @@ class ArchiveWriter:
                 )
             if before is None or last > before.last_offset:
                 first = first_offsets[node] if before is None else max(first_offsets[node], before.last_offset + 1)
-                coverage[node] = Coverage(first, last, segments[0][1], segments[-1][1])
+                coverage[node] = Coverage(first, last, segments[0][1], segments[-1][1] - (node in unfinished))
         rows = archived_rows(
             records,
             times,
@@ -94,6 +109,8 @@ class ArchiveWriter:
             archived_through={node: each.last_offset for node, each in archived.items()},
         )
         self._storage.put(recent_name(self._pipeline, batch), encode_recent(rows, coverage))
+        if erasures := len(erasures_of(rows)):
+            self._erasures[self._pipeline, batch] = erasures
         self._next = add_coverage(self._coverage, coverage)
 
 

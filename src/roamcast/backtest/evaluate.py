@@ -56,7 +56,7 @@ def backtest(archive: Archive, request: Request) -> Backtest:
     counted = _Counted(scan(archive, prepared.plan.scans))
     with open_stream(prepared.plan.node, prepared.order.records) as stream:
         found = [*find(stream, prepared.order, counted), *find_earlier(archive, stream, prepared)]
-        letters, approximate = make_letters(stream, prepared, pa.Table.from_batches(found, FOUND_SCHEMA))
+        letters, approximate = make_letters(stream, prepared, pa.Table.from_batches(found, FOUND_SCHEMA), archive)
     return Backtest(letters, approximate, counted.rows, prepared.request.end)
 
 
@@ -69,13 +69,17 @@ class Prepared(NamedTuple):
     facts: Facts
 
 
-def prepare(archive: Archive, request: Request, tracks: Tracks | None = None) -> Prepared:
+def prepare(
+    archive: Archive, request: Request, tracks: Tracks | None = None, *, to_last_record: bool = False
+) -> Prepared:
     """Make the plan. `tracks` are those of the node from the beginning of the request on, if they are known.
+
+    The archive may end amid the records of one time, which are left out, if not `to_last_record`.
 
     Raises CoverageError if the archive does not have the beginning, or has gaps; and as `make_plan`.
     """
     facts = Facts.of(archive)
-    end = min(request.end, archive_end(facts.coverage) + 1)
+    end = min(request.end, archive_end(facts.coverage) + (2 if to_last_record else 1))
     check_covered(facts.coverage, request.begin, end)
     request = replace(request, end=end)
     plan = make_plan(archive, request, tracks)
@@ -84,10 +88,12 @@ def prepare(archive: Archive, request: Request, tracks: Tracks | None = None) ->
     return Prepared(request, plan, order, facts)
 
 
-def make_letters(stream: Stream, prepared: Prepared, found: pa.Table) -> tuple[pa.Table, tuple[str, ...]]:
-    """The letters of all events that were found, and why they may differ from those of the stream."""
+def make_letters(
+    stream: Stream, prepared: Prepared, found: pa.Table, archive: Archive | None = None
+) -> tuple[pa.Table, tuple[str, ...]]:
+    """The letters of all events that were found, and why they may differ from those of the stream: see `reasons`."""
     settled = prepared.order.settle(found)
-    why = reasons(prepared.facts, prepared.request, prepared.plan, stream, found, settled)
+    why = reasons(prepared.facts, prepared.request, prepared.plan, stream, found, settled, archive)
     return stream.letters(settled), tuple(why)
 
 

@@ -2,9 +2,9 @@
 
 `registered`, `changed`, `track`, `forgotten` (its position is erased) and `left` are about an entity; `state` is the
 new state of a subscription that is not always active, `history` a new one that also gets what it would have received
-before. `seq` is the time at which the node applied it, by the node's
-clock: consecutive records with the same `seq` took effect together. They come before the control records that follow
-from them. Sources of other nodes are named `source@home`.
+before. `seq` is the time at which the node applied it, by the node's clock: consecutive records with the same `seq`
+took effect together. They come before the control records that follow from them. Sources of other nodes are named
+`source@home`.
 
 A *snapshot* says everything again: a record `snapshot`, one `registered` for each entity, one `state` for each
 subscription that is not always active, and `snapshot_end`, all with the same `seq` and with no other control record in

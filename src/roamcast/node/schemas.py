@@ -216,13 +216,14 @@ class PositionIn(RequestModel):
     entity: str | None = None
 
 
-_LONGEST_HISTORY: Final = 31 * 24 * 3600  # seconds
+_SHORTEST_HISTORY: Final = 1e-6  # seconds
 
 
 class SubscriptionIn(RequestModel):
     """A LACL query (`lacl`); or events inside `box` (default: anywhere) with all `terms` (default: any).
 
     With `since` (seconds), it also gets the letters that it would have received in that time before, from the archive.
+    Only in a request for a single subscription, and at most as long as the node allows.
 
     A box is [min_x, min_y, max_x, max_y]; its borders are inside. `min_x > max_x` is refused unless
     `crosses_antimeridian` is true (geographic space only).
@@ -235,7 +236,7 @@ class SubscriptionIn(RequestModel):
     box: list[float] | None = Field(default=None, min_length=4, max_length=4)
     crosses_antimeridian: bool = False
     terms: Annotated[tuple[str, ...], FailFast(), AfterValidator(_subscription_terms)] = ()
-    since: float | None = Field(default=None, gt=0, le=_LONGEST_HISTORY)
+    since: float | None = Field(default=None, ge=_SHORTEST_HISTORY, allow_inf_nan=False)
 
     @model_validator(mode="after")
     def _has_query(self) -> SubscriptionIn:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import orjson
+import pyarrow as pa
 import pytest
 from archives import registered, snapshot
 from pyspark.sql import SparkSession
 from worlds import event, journal, letters, run, subscription
 
+from roamcast.backtest import history as backtest_history
 from roamcast.backtest.history import evaluate_history
 from roamcast.deliver.outbox import Outbox
 from roamcast.failures import wall_time
@@ -72,6 +74,45 @@ def test_the_past_is_sent_once(spark: SparkSession, tmp_path: Path, monkeypatch:
     read = [one for path in outbox.waiting("local") for one in outbox.read(path)]
     sent = {(one.sender, one.number, orjson.loads(one.body)["event"]["seq"]) for one in read}
     assert sorted(seq for _, _, seq in sent) == [1, 2]
+
+
+@pytest.mark.parametrize("records", [1, 2, 3])
+def test_a_cut_before_the_subscription_loses_nothing(spark: SparkSession, tmp_path: Path, records: int) -> None:
+    """Though its request for the past is in an earlier batch, with events of another node; and nothing comes twice."""
+    limits = PipelineLimits(records=records, archive_days=1.0, evaluate_history=evaluate_history)
+    journal(tmp_path, snapshot(5, "cam"))
+    run(spark, tmp_path, limits=LIMITS)
+    journal(tmp_path, [event("dog@other", 1)], node="aaa")
+    journal(tmp_path, [event("cam", 1), history("s", wall_time()), subscription("s", "ann"), event("cam", 2)])
+    journal(tmp_path, [event("dog@other", 2)], node="aaa")
+    run(spark, tmp_path, limits=limits)
+    assert sorted(event for _, _, _, event in letters(tmp_path)) == ["cam:1", "cam:2", "dog@other:1", "dog@other:2"]
+
+
+def test_a_history_that_fails_does_not_stop_the_pipeline(spark: SparkSession, tmp_path: Path) -> None:
+    """Whatever the reason: it becomes a dead letter, and the subscription is active."""
+
+    def fail(*_: object) -> pa.Table:
+        raise ZeroDivisionError("a bug")
+
+    journal(tmp_path, [history("s", wall_time()), subscription("s", "ann"), event("cam", 1)])
+    run(spark, tmp_path, limits=PipelineLimits(archive_days=1.0, evaluate_history=fail))
+    status = Outbox(tmp_path / "outbox").read_status()
+    assert status is not None
+    assert (status.counters["dead_letters"], len(letters(tmp_path))) == (1, 1)
+    assert "ZeroDivisionError" in next((tmp_path / "pipeline/dead_letters").glob("*")).read_text()
+
+
+def test_a_history_has_a_most_of_events(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One with more becomes a dead letter."""
+    monkeypatch.setattr(backtest_history, "_MOST", 1)
+    journal(tmp_path, snapshot(5, "cam"))
+    run(spark, tmp_path, limits=LIMITS)
+    journal(tmp_path, [event("cam", 1), event("cam", 2), history("s", wall_time()), subscription("s", "ann")])
+    run(spark, tmp_path, limits=LIMITS)
+    status = Outbox(tmp_path / "outbox").read_status()
+    assert status is not None
+    assert (status.counters["dead_letters"], letters(tmp_path)) == (1, [])
 
 
 def test_a_history_without_an_archive_is_a_dead_letter(spark: SparkSession, tmp_path: Path) -> None:

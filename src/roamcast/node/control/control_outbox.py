@@ -6,13 +6,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 
 from roamcast.journal.port import JournalWriter
-from roamcast.journal.records import SUBSCRIPTION, Record
+from roamcast.journal.records import HISTORY, SUBSCRIPTION, Record
 from roamcast.node.control.binder_adapter import BinderAdapter
 from roamcast.store.registry.port import RegistryStore
 
 __all__ = ["ControlOutbox"]
 
 _CHUNK = 10_000  # records in an append, or subscriptions in memory
+_TOGETHER = 3  # records: a request for a history, a state, and the subscription
 
 
 class ControlOutbox:
@@ -50,6 +51,8 @@ class ControlOutbox:
         If it raises StorageError, the others stay in the control outbox and are journalled later.
         """
         while waiting := self._registry.control_outbox(after=self.journalled_ticket, limit=_CHUNK):
+            if len(waiting) == _CHUNK:
+                waiting = _without_open_history(waiting)
             self._journal.append([record for _, record in waiting], urgent=True).result()
             self.journalled_ticket = waiting[-1][0]
         self.behind = False
@@ -84,6 +87,15 @@ class ControlOutbox:
         for chunk in _chunks(chain(bindings, wants)):
             self._journal.append(chunk, urgent=True).result()
         self._registry.set_pipeline(pipeline)
+
+
+def _without_open_history(waiting: Sequence[tuple[int, Record]]) -> Sequence[tuple[int, Record]]:
+    """Without the last request for a history, if its subscription may be among the next ones: they stay together."""
+    kinds = [record.kind for _, record in waiting[-_TOGETHER:]]
+    if HISTORY not in kinds:
+        return waiting
+    last = len(kinds) - 1 - kinds[::-1].index(HISTORY)
+    return waiting[: len(waiting) - len(kinds) + last]
 
 
 def _chunks(records: Iterable[Record]) -> Iterator[list[Record]]:

@@ -53,6 +53,8 @@ def accept_rows(
     def accept(row: Row, number: int) -> tuple[str, AcceptedQuery]:
         value = read_json(row) if isinstance(row, bytes) else row
         id, query = read_simple(value, queries, limits) or read_row(value, queries, limits)
+        if query.since is not None:
+            raise InputError("not in bulk", where="since", hint="send this subscription in a request of its own")
         return id or new_id(subscriber, key, number), query
 
     return accept_each(rows, first, "subscriptions", accept)
@@ -75,6 +77,9 @@ def read_row(row: Row, queries: Queries, limits: NodeLimits) -> tuple[str | None
         return subscription.id, query
     if query.body is None:
         raise InputError("only for all()", where="since", hint="omit it: this subscription follows sources")
+    if subscription.since > limits.since:
+        hint = f"at most {limits.since:g} seconds" if limits.since else "omit it: this node allows none"
+        raise InputError(f"{subscription.since:g} seconds are too long", where="since", hint=f"{hint} (limits.since)")
     return subscription.id, query._replace(since=round(subscription.since * 1_000_000))
 
 

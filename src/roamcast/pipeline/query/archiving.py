@@ -72,7 +72,7 @@ class BatchArchive:
         written = {node: _times(journal, node, *offsets) for node, offsets in read.items()}
         first_offsets = {node: after + 1 for node, (after, _) in read.items()}
         journal_ends = {node: journal.last_offset(node) for node in read}
-        self._writer.add(batch, records, written, first_offsets, journal_ends, dropped)
+        self._writer.add(batch, records, written, first_offsets, journal_ends, dropped, _unfinished(journal, read))
 
     def open(self) -> Archive:
         """The archive with all batches that were added."""
@@ -97,7 +97,7 @@ class BatchArchive:
             "files": len(version.files),
             "recent": len(recent),
             "bytes": sum(file.size for file in version.files) + sum(file.size for file in recent),
-            "erasing": len(version.erasures),
+            "erasing": self._writer.erasing(version),
             "problem": None if failure is None else failure.detail,
             "problem_since": None if failure is None else failure.since,
         }
@@ -119,6 +119,14 @@ class BatchArchive:
             except Exception as error:
                 log.exception("the archive is not compacted")
                 self._failures.failed(str(error))
+
+
+def _unfinished(journal: JournalReader, read: OffsetRanges) -> set[str]:
+    """The nodes of which a batch ends inside a segment: more records were written at the same time."""
+    lasts = {
+        node: [*journal.written_segments(node, through - 1, through)][-1].last for node, (_, through) in read.items()
+    }
+    return {node for node, (_, through) in read.items() if lasts[node] > through}
 
 
 def _times(journal: JournalReader, node: str, after: int, through: int) -> Sequence[tuple[int, int]]:

@@ -14,7 +14,6 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, Final
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -32,7 +31,7 @@ from roamcast.pipeline.query.histories import Evaluate, deliver_histories
 from roamcast.pipeline.query.identity import NEW_HINT, PipelineFolder
 from roamcast.pipeline.query.partitioning_status import partitioning_status
 from roamcast.pipeline.query.source import JournalSource
-from roamcast.pipeline.state.control import OffsetRanges, read_control_records, read_offset_ranges
+from roamcast.pipeline.state.control import ControlRecords, OffsetRanges, read_control_records, read_offset_ranges
 from roamcast.pipeline.state.manifests import StateFolder
 from roamcast.pipeline.state.state_server import StateFetcher
 from roamcast.pipeline.tasks.match_job import OffsetRange, TooManyMatchesError, match_here, split_ranges
@@ -190,7 +189,7 @@ class PipelineQuery:
             self._archive.add(batch, self._journal, ranges, reports)
             timer.step("archive")
         if control.histories.num_rows:
-            reports.append(self._deliver_histories(control.histories, batch))
+            reports.append(self._deliver_histories(control, batch))
             timer.step("histories")
         result = self._state.compute_result(prepared, reports)
         timer.step("result")
@@ -217,11 +216,13 @@ class PipelineQuery:
         )
         return result, timer
 
-    def _deliver_histories(self, records: pa.Table, batch: int) -> LetterReport:
+    def _deliver_histories(self, control: ControlRecords, batch: int) -> LetterReport:
         """Send the letters of the past that new subscriptions of a batch want."""
         evaluate = None if self._archive is None else self._limits.evaluate_history
         open_archive = None if self._archive is None else self._archive.open
-        dead_letters = deliver_histories(records, open_archive, evaluate, self._outbox, self._pipeline.id, batch)
+        dead_letters = deliver_histories(
+            control.histories, control.records, open_archive, evaluate, self._outbox, self._pipeline.id, batch
+        )
         return LetterReport({}, {}, dead_letters=dead_letters)
 
     def _make_letters(

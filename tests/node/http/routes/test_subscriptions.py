@@ -139,6 +139,13 @@ def test_a_new_subscription_can_ask_for_the_past(tmp_path: Path) -> None:
         answers = [
             node.http.post("/v1/subscriptions", json=nearest, headers=headers),
             node.http.post("/v1/subscriptions", json={**body, "since": 0}, headers=headers),
+            node.http.post("/v1/subscriptions", json={**body, "since": 1e-7}, headers=headers),
+            node.http.post("/v1/subscriptions", json={**body, "id": "p", "since": 3601}, headers=headers),
             node.http.put("/v1/subscriptions/q", json=body, headers=headers),
         ]
-        assert [(answer.status_code, answer.json()["error"]["where"]) for answer in answers] == [(422, "since")] * 3
+        assert [(answer.status_code, answer.json()["error"]["where"]) for answer in answers] == [(422, "since")] * 5
+        assert "at most 3600 seconds" in answers[3].json()["error"]["hint"]
+        again = node.http.post("/v1/subscriptions", json={**body, "since": 90}, headers=headers)
+        assert (again.status_code, changes(node.data)[-1]) == (200, ("subscription", "q"))
+        bulk = node.http.post("/v1/subscriptions", json=[{**body, "id": "r"}], headers=headers).json()
+        assert [row["error"]["where"] for row in bulk["subscriptions"]] == ["subscriptions[0].since"]

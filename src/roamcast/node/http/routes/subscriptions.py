@@ -81,9 +81,11 @@ async def add_subscriptions(
     """Subscribe with a LACL query (`lacl`), or to the events inside a box with all given terms.
 
     The subscription applies to every event published after the response. With `since` (seconds), it also gets what it
-    would have received in that time before, as far as the archive goes; 409 if there is none.
+    would have received in that time before, as far as the archive goes; 409 if there is none. The node limits how long
+    that may be, and refuses it in bulk.
 
-    Adding the same subscription under the same id again returns 200; 409 if another one has the id.
+    Adding the same subscription under the same id again returns 200 and changes nothing: no letters of the past are
+    sent again, even if `since` is another one. 409 if another subscription has the id.
 
     A JSON list, NDJSON (`application/x-ndjson`: one subscription in each line), or a table in Arrow or Parquet adds
     many. The response has the number `added`, of those that exist already (`existing`) and of `refused` ones, and in
