@@ -23,6 +23,7 @@ from storages import new_folder
 
 from roamcast.archive.compaction import CompactionLimits
 from roamcast.archive.reader import CoverageError, open_archive
+from roamcast.archive.versions import newest_version
 from roamcast.archive.writer import ArchiveWriter
 from roamcast.errors import CorruptionError, NotFoundError, StorageError
 from roamcast.journal.records import FORGOTTEN, LEFT, REMOVAL, STATE, UNTRACKED, Record, to_batch
@@ -236,6 +237,23 @@ def test_old_days_are_deleted(journals: Journals) -> None:
     assert coverage == [(3 * 24 + 1, True)]
 
 
+def test_a_node_whose_records_are_all_deleted_has_none_of_them(journals: Journals) -> None:
+    """The archive does not say that it has what it deleted."""
+    journals.add([*snapshot(1, "cam"), event("cam", 1)])
+    now = START + 9 * DAY
+    journals.compact(CompactionLimits(recent=1, days=2.0), now)
+    (left,) = journals.open().coverage()["local"]
+    assert (left.begin, left.first_offset > 1, journals.events()) == (now - 2 * DAY, True, [])
+
+
+def test_erasures_count_from_their_batch_on(journals: Journals) -> None:
+    journals.add(erasing(LEFT))
+    versions = [newest_version(journals.storage)]
+    journals.compact()
+    versions.append(newest_version(journals.storage))
+    assert [version is not None and journals.writer.erasing(version) for version in versions] == [1, 0]
+
+
 def test_tracks_begin_with_the_last_complete_snapshot(journals: Journals) -> None:
     journals.add([*snapshot(10, "cam", "dog"), track("cam", 20, 5)])
     journals.add([track("dog", 30, 6), *snapshot(40, "cam")[:-1]])
@@ -265,6 +283,7 @@ def test_gaps_are_not_replayed(journals: Journals) -> None:
         journals.open().tracks("local", START + HOUR)
     journals.add(snapshot(20, "cam"))
     assert journals.open().tracks("local", START + 3 * HOUR).changes.num_rows == 0
+    assert journals.open().first_snapshot("local", START) == START + 2 * HOUR
     journals.records["local"].append(track("cam", 30))  # a batch that is not archived
     journals.read["local"] = len(journals.records["local"])
     journals.add([track("cam", 40)])

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from backtests import STEP, LiveNode, LiveWorld, letters_of, live_world
 
-from roamcast.archive.reader import CoverageError
+from roamcast.archive.reader import Coverage, CoverageError
+from roamcast.backtest.exactness import _whole_since
 from roamcast.backtest.request import NOBODY, Request, Subscriber
 from roamcast.errors import InputError, NotFoundError
 from roamcast.lacl import LaclError
@@ -192,7 +193,55 @@ def test_very_late_events_are_approximate(world: LiveWorld) -> None:
     for _ in range(3_700):
         next(world.wall)
     world.publish("a", ago=3_706)
-    assert "more than an hour late" in approximate(world, NEAREST, begin)
+    assert "more than an hour after" in approximate(world, NEAREST, begin)
+
+
+@pytest.mark.parametrize("pause", [0, 3_700])
+def test_the_end_of_a_batch_decides_which_bindings_are_kept(world: LiveWorld, pause: int) -> None:
+    """An event that is a little late may be dropped, if its batch ends much later."""
+    begin = world.now()
+    world.node.subscribe("q", "ann", NEAREST)
+    publish(world, "a")
+    world.node.move(ann=(9, 0))
+    world.publish("a", ago=6)
+    for _ in range(pause):
+        next(world.wall)
+    publish(world, "b")
+    assert ("more than an hour after" in approximate(world, NEAREST, begin)) == bool(pause)
+
+
+def test_a_last_reading_may_have_been_erased_before(world: LiveWorld) -> None:
+    """With others of its node. If there is one from after that, it is the last."""
+    world.node.register("c", "source", (70, 0))
+    world.node.control.remove("c").result(10)
+    begin = world.now()
+    publish(world, "b")
+    assert "whether a had published before is not known" in approximate(world, NEAREST, begin)
+    publish(world, "a")
+    begin = world.now()
+    publish(world, "b")
+    assert approximate(world, NEAREST, begin) == ""
+
+
+def test_a_last_reading_may_be_in_a_gap() -> None:
+    """The archive counts from the last gap before a time on, and from its beginning, if older records were deleted."""
+    ranges = [Coverage(1, 5, 0, 10), Coverage(9, 12, 20, 30)]
+    assert [_whole_since({"local": ranges}, time) for time in (5, 15, 25)] == [None, None, 20]
+    assert _whole_since({"local": ranges[:1], "other": [Coverage(2, 5, 7, 10)]}, 9) == 7
+
+
+def test_life_control_beside_another_node_is_approximate(tmp_path: Path) -> None:
+    """Even if no event of it is found."""
+    with live_world(tmp_path, ["north", "south"]) as world:
+        world.nodes["north"].register("ann", "subscriber", (0, 0))
+        world.nodes["south"].register("bob", "subscriber", (0, 0))
+        world.batch()
+        begin = world.now()
+        text = f"{FIRE} Life-control #role = guard"
+        world.publish("n@north", terms=["fire"])
+        world.batch()
+        result = world.backtest(text, begin, world.now(), Subscriber("ann", node="north"))
+        assert "stops and starts at north" in " ".join(result.approximate)
 
 
 def test_what_was_erased_makes_it_approximate(world: LiveWorld) -> None:

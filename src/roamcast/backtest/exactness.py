@@ -73,7 +73,10 @@ def reasons(
         yield "the places of the node have changed in this time; those of its beginning count"
     yield from _without_last_event(facts, request, plan, stream, found, settled)
     if (late := _some_late(facts, archive, stream, found)) is not None:
-        yield f"events came more than {_HISTORY_TEXT} late, such as one of {iso(late)}, and may have been dropped"
+        yield (
+            f"the batch of events may have ended more than {_HISTORY_TEXT} after their binding, and they may have been "
+            f"dropped, such as one of {iso(late)}"
+        )
 
 
 def _without_last_event(
@@ -127,7 +130,7 @@ def _some_late(facts: Facts, archive: Archive | None, stream: Stream, found: pa.
     return next((time for time, late in zip(late["time"].to_pylist(), is_late, strict=True) if late), None)
 
 
-def _latest_of(archive: Archive, begin: int, batches: Mapping[int, int]) -> Mapping[int, int]:
+def _latest_of(archive: Archive, begin: int, batches: Mapping[int, int]) -> dict[int, int]:
     """When the last record of each of these batches was written, given an upper bound."""
     latest = dict.fromkeys(batches, begin)
     wanted = pa.array(list(batches), pa.int64())

@@ -12,10 +12,11 @@ from binding import places
 from control_writers import FIRE, ON_STAGE, SECONDS, World, walk, world
 
 from roamcast.errors import ConflictError, StorageError
-from roamcast.journal.records import TRACKING
+from roamcast.journal.records import TRACKING, Record
 from roamcast.journal.tracking import EntityBody, HistoryBody, SnapshotBody, StateBody
 from roamcast.model import EPOCH, Position
 from roamcast.node.callers import Caller
+from roamcast.node.control.control_outbox import _without_open_history
 from roamcast.places import Places
 from roamcast.space import PLANAR
 from roamcast.store.registry.values import Entity
@@ -163,3 +164,11 @@ def test_without_an_archive_there_is_no_past(tmp_path: Path) -> None:
         assert node.registry.subscriptions() == []
         (outcome,) = node.control.subscribe_many("ann", [("q", query)]).result(SECONDS)
         assert isinstance(outcome, ConflictError)
+
+
+def test_a_request_for_the_past_is_journalled_together_with_its_subscription() -> None:
+    """Though the records that wait are journalled in portions."""
+    kinds = ["track", "subscription", "history", "state"]
+    waiting = list(enumerate(map(Record, kinds), 1))
+    assert [ticket for ticket, _ in _without_open_history(waiting)] == [1, 2]
+    assert _without_open_history(waiting[:2]) == waiting[:2]

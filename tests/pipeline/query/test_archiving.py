@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from nodes import until
 from worlds import event, journal
@@ -52,6 +53,17 @@ def test_only_what_is_committed_is_compacted(archive: BatchArchive, tmp_path: Pa
     assert [file.statistics.rows for file in open_archive(tmp_path).files()] == [1, 1]
     status = archive.status()
     assert (status["nodes"]["local"]["offset"], status["problem"]) == (2, None)
+
+
+def test_a_batch_that_ends_inside_an_append_does_not_cover_its_time(archive: BatchArchive, tmp_path: Path) -> None:
+    """More was written at that time."""
+    journal(tmp_path, [event("cam", 1), event("cam", 2)])
+    covered = []
+    for batch in range(2):
+        archive.add(batch, open_journal(tmp_path), {"local": (batch, batch + 1)}, [])
+        written = archive.open().events_table()["written"].cast(pa.int64())[-1].as_py()
+        covered.append(written <= archive.open().coverage()["local"][-1].end)
+    assert covered == [False, True]
 
 
 def test_a_failure_is_told_and_compaction_is_tried_again(

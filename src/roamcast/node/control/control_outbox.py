@@ -89,7 +89,7 @@ class ControlOutbox:
         self._registry.set_pipeline(pipeline)
 
 
-def _without_open_history(waiting: Sequence[tuple[int, Record]]) -> Sequence[tuple[int, Record]]:
+def _without_open_history(waiting: list[tuple[int, Record]]) -> list[tuple[int, Record]]:
     """Without the last request for a history, if its subscription may be among the next ones: they stay together."""
     kinds = [record.kind for _, record in waiting[-_TOGETHER:]]
     if HISTORY not in kinds:
