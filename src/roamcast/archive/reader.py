@@ -35,6 +35,9 @@ __all__ = [
 Source = tuple[str, str]
 """A source: its home, and its id there."""
 
+Kinds = Callable[[pa.ChunkedArray], pa.ChunkedArray]
+"""Which kinds of records are wanted."""
+
 _NEEDED: Final = ("node", "offset", "kind", "entity", "time", "x", "y", "batch", "written")
 _SNAPSHOT_AGE: Final = 2 * 24 * 3600 * 1_000_000  # microseconds; nodes write one each day
 _COPY_KEY: Final = ["seq", "kind", "entity", "id", "body"]
@@ -166,7 +169,7 @@ class Archive:
     def batch_times(self, begin: int, end: int) -> Iterator[pa.Table]:
         """The columns `batch` and `written` (microseconds) of everything with begin <= written < end."""
         for file in self.files():
-            rows = self._read(file, ReadPlan(begin, end), lambda kinds: pc.is_valid(kinds), ["batch", "written"])
+            rows = self._read(file, ReadPlan(begin, end), pc.is_valid, ["batch", "written"])
             yield pa.table({"batch": rows["batch"], "written": micros(rows["written"])})
 
     def tracks(self, node: str, begin: int, end: int | None = None) -> Tracks:
@@ -210,10 +213,7 @@ class Archive:
         return rows.filter(pc.is_in(rows["offset"], _first_copies(rows)))
 
     def first_snapshot(self, node: str, begin: int) -> int | None:
-        """When the first complete snapshot of a node from a time on was written, to its end; None if there is none.
-
-        The first one from which on the node has tracked its entities without a gap.
-        """
+        """When the first complete snapshot after all gaps was written, from a time on; None if there is none."""
         rows = self._tracking(node, begin, None, ["kind", "seq"])
         untracked = pc.max(rows["offset"].filter(pc.equal(rows["kind"], UNTRACKED))).as_py()
         rows = rows.filter(pc.greater(rows["offset"], untracked or 0))
@@ -263,13 +263,7 @@ class Archive:
                 tables.append(rows.filter(pc.equal(rows["node"], node)))
         return pa.concat_tables(tables).sort_by("offset")
 
-    def _read(
-        self,
-        file: ArchiveFile,
-        plan: ReadPlan,
-        are_wanted: Callable[[pa.ChunkedArray], pa.ChunkedArray],
-        columns: Sequence[str] | None,
-    ) -> pa.Table:
+    def _read(self, file: ArchiveFile, plan: ReadPlan, are_wanted: Kinds, columns: Sequence[str] | None) -> pa.Table:
         return read_file(self._storage, file, plan, self.erasures, are_wanted, columns, self.counts)
 
     def _hint(self, node: str) -> str:
@@ -282,7 +276,7 @@ def read_file(
     file: ArchiveFile,
     plan: ReadPlan,
     erasures: Sequence[Erasure] = (),
-    are_wanted: Callable[[pa.ChunkedArray], pa.ChunkedArray] = are_events,
+    are_wanted: Kinds = are_events,
     columns: Sequence[str] | None = None,
     counts: ReadCounts | None = None,
 ) -> pa.Table:
@@ -376,9 +370,7 @@ def _entities_of(sources: Collection[Source]) -> pa.Array:
     return pa.array(sorted({name for home, id in sources for name in (id, f"{id}@{home}")}), pa.string())
 
 
-def _wanted(
-    rows: pa.Table, plan: ReadPlan, are_wanted: Callable[[pa.ChunkedArray], pa.ChunkedArray]
-) -> pa.ChunkedArray:
+def _wanted(rows: pa.Table, plan: ReadPlan, are_wanted: Kinds) -> pa.ChunkedArray:
     wanted = are_wanted(rows["kind"])
     written = micros(rows["written"])
     if plan.begin is not None:
