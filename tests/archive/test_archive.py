@@ -264,7 +264,7 @@ def test_tracks_begin_with_the_last_complete_snapshot(journals: Journals) -> Non
         assert tracks.changes["kind"].to_pylist() == ["track", "track", "snapshot", "registered"]
         assert journals.open().tracks("local", START + HOUR, START + HOUR).changes["entity"].to_pylist() == ["cam"]
         journals.compact()
-    with pytest.raises(CoverageError, match="does not reach back"):
+    with pytest.raises(CoverageError, match="is not archived"):
         journals.open().tracks("local", START)
 
 

@@ -58,7 +58,7 @@ def test_a_wrong_since_is_refused(node: RunningNode, options: tuple[str, ...]) -
 def test_since_is_passed_on(node: RunningNode) -> None:
     invoke("register", "subscriber", "anna")
     with pytest.raises(ConflictError, match="no archive"):
-        invoke("subscribe", "--subscriber", "anna", "--term", "fire", "--since", "1.5 h")
+        invoke("subscribe", "--subscriber", "anna", "--term", "fire", "--since", "0.5 h")
 
 
 def test_subscription_is_read_from_a_file(node: RunningNode, tmp_path: Path) -> None:
